@@ -1,4 +1,4 @@
-"""Why a Transform cannot be removed, and the cheapest change that would remove it: for output."""
+"""Output, as JSON data and as lines, of what would remove a Transform and what forbids it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def alternative_dict(alternative: Alternative, nodes: Mapping[str, OpNode]) -> dict[str, Any]:
-    """Return an alternative as data for ``--json``; ``nodes`` are the network's nodes by name."""
+    """Return what forbids removing a Transform, and the cheapest change that removes it, for
+    ``--json``.
+
+    Args:
+        alternative: the Transform, its ends and the change.
+        nodes: the network's nodes by name.
+    """
     change = alternative.change
     return {
         "forbidden_by": [_end(end) for end in alternative.ends if end.fixed],
@@ -55,7 +61,7 @@ def _change(change: Change, nodes: Mapping[str, OpNode]) -> dict[str, Any]:
 
 
 def alternative_lines(row: Mapping[str, Any]) -> Iterator[Line]:
-    """Yield the lines of an alternative; ``row`` is from ``alternative_dict``."""
+    """Yield the lines that print an alternative; ``row`` is from ``alternative_dict``."""
     for end in row["forbidden_by"]:
         yield Line("", f"    forbidden by {_end_text(end)}")
     if not row["forbidden_by"]:
@@ -77,7 +83,7 @@ def _end_text(end: Mapping[str, Any]) -> str:
 
 
 def _change_text(change: Mapping[str, Any]) -> str:
-    """Return a change as text: its nodes, the one that moves to another library first; its cost."""
+    """Return a change as text: its nodes, the one that gets another library first, and its cost."""
     moved = change["moved"]
     rows = sorted(change["nodes"], key=lambda row: row["node"] != moved)
     shown = [

@@ -111,15 +111,15 @@ def present(
 ) -> None:
     """Measure cases, and print tables or JSON; draw a plot if ``to`` names its files.
 
-    The rows that are known are printed even if an error or the user interrupts the measurement.
+    If an error or the user interrupts the measurement, the rows that were measured are printed.
 
     Args:
         cases: the models with their inputs.
-        peers: the peers' places by name.
+        peers: module and class of each peer, ``MODULE:CLASS``, by name.
         precisions: the precisions of the peers.
         settings: threads, rounds and times.
         to: the plot's files, without their suffixes; None for no plot.
-        as_json: print JSON.
+        as_json: whether to print JSON instead of tables.
 
     Raises:
         InputError: a plot cannot be drawn; nothing was measured.
@@ -140,7 +140,10 @@ def present(
 
 
 def show(report: Report, to: Path | None, as_json: bool) -> None:
-    """Print a report as tables or JSON, and draw it if ``to`` names the plot's files."""
+    """Print a report as tables, or as JSON if ``as_json``.
+
+    If ``to`` names the plot's files (without suffixes), the report is drawn there.
+    """
     if as_json:
         print_json(report)
     else:
@@ -199,7 +202,7 @@ def chosen(text: str, known: Mapping[K, V], noun: str) -> dict[K, V]:
 
 
 def hint_of(text: str) -> Hint:
-    """Return the hint of a name: latency or throughput.
+    """Return the hint that a text names: ``latency`` or ``throughput``.
 
     Raises:
         InputError: there is no such hint.

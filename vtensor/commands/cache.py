@@ -105,8 +105,8 @@ def _read(cache_dir: Path | None, model: Path | None, deep: bool = False) -> tup
 
     Args:
         cache_dir: the folder; None for the default one.
-        model: keep only the entries of this model's file; None keeps all.
-        deep: read the entries in full.
+        model: return only the entries of this model's file; None returns all.
+        deep: whether entries are read in full, which finds more damage.
 
     Raises:
         InputError: the cache cannot be read, or ``VTENSOR_CACHE`` is wrong.
@@ -115,7 +115,7 @@ def _read(cache_dir: Path | None, model: Path | None, deep: bool = False) -> tup
 
     folder = cache_folder() if cache_dir is None else cache_dir
     if cache_dir is None:
-        is_on()  # raises an error of the variable; a cache that is off can be listed all the same
+        is_on()  # raises if the variable is wrong; a cache that is off can be listed, too
     listed = contents(folder.absolute(), deep)
     if model is not None:
         real = os.path.realpath(model)
@@ -136,7 +136,9 @@ def _dict(folder: Path, listed: Contents) -> dict[str, Any]:
 
 
 def _lines(folder: Path, listed: Contents) -> Iterator[Line]:
-    """Yield a line for each model and each entry, the last used first, and one for the total."""
+    """Yield a line for each model and each entry, the most recently used first, and one for the
+    total.
+    """
     groups: dict[str, list[Item]] = {}
     for item in sorted(listed.items, key=lambda item: item.used, reverse=True):
         groups.setdefault(_title(item), []).append(item)
@@ -187,7 +189,7 @@ def _entries(items: Sequence[Item]) -> str:
 
 
 def _scaled(number: int, units: Sequence[tuple[int, str]]) -> str:
-    """Return a number in the largest unit that it fills.
+    """Return a number in the largest of ``units`` that it fills, rounded down.
 
     >>> _scaled(360448, SIZES), _scaled(12, SIZES), _scaled(7300, AGES)
     ('352 KiB', '12 bytes', '2 h')

@@ -61,7 +61,8 @@ def validate(source: str | Path, run: bool = False) -> Checked:
 
     Args:
         source: the description's file, or its folder.
-        run: also do what ``libdesc.register`` does: import handlers and invokers, and probe.
+        run: whether to do what ``libdesc.register`` does, too: import handlers and invokers, and
+            probe.
 
     Raises:
         DescriptionError: the file cannot be read, or its content is not allowed.
@@ -82,9 +83,9 @@ def validate(source: str | Path, run: bool = False) -> Checked:
 
 
 def _known_names() -> dict[str, Path]:
-    """Return the files of known descriptions by the library's name, without running foreign code.
+    """Return the description file of each known library by its name, without running foreign code.
 
-    Known are the registered ones, VTensor's own, and those in ``VTENSOR_LIBRARIES``.
+    Known are the registered libraries, VTensor's own, and those in ``VTENSOR_LIBRARIES``.
     """
     libraries = registry(fill=False).libraries
     files = {name: library.description.file for name, library in libraries.items()}
@@ -133,7 +134,9 @@ def _check_handler(checked: Checked, key: str, label: str, handler: Defined) -> 
 
 
 def _message(error: Exception, description: Description) -> str:
-    """Return the message of a module's error, without the description's name."""
+    """Return the message of a module's error, without the name of the description's file before
+    it.
+    """
     if isinstance(error, VTensorError):
         return str(error).removeprefix(f"{description.file}: ")
     return f"{type(error).__name__}: {error}"
@@ -165,14 +168,14 @@ def _read_invokers(checked: Checked) -> None:
 def _note_unused(
     checked: Checked, pairs: set[tuple[str, str]], named: set[str], owes_invokers: bool
 ) -> None:
-    """Note why the library would never be used.
+    """Add the reasons why the library would never be used to the result of its check.
 
     Args:
         checked: the result; it is changed.
-        pairs: the libraries and devices of all invokers.
-        named: the libraries that the description's invokers name. If its own is not among them,
-            that is a problem.
-        owes_invokers: report a library without invokers, unless it has a transformer.
+        pairs: the library and the device of every invoker, of other libraries, too.
+        named: the libraries that the description's invokers name. If the description's own library
+            is not among them, that is a problem.
+        owes_invokers: whether a library without invokers and without a transformer is reported.
     """
     description = checked.description
     owes_invokers &= "transformer" not in description.handlers
@@ -208,7 +211,9 @@ def _check_invoker(checked: Checked, line: InvokerLine) -> None:
 
 
 def _try(checked: Checked) -> None:
-    """Build the library as ``register`` does, and replace the result of reading by its result."""
+    """Build the library as ``register`` does; its result replaces what reading the modules has
+    shown.
+    """
     description = checked.description
     checked.not_run.clear()
     try:
@@ -224,7 +229,8 @@ def _try(checked: Checked) -> None:
 
 
 def _trial(description: Description) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
-    """Return the library, probed, and its invokers, from a copy of the registry.
+    """Return the library, probed, and its invokers; they are registered in a copy of the registry
+    only.
 
     Raises:
         DescriptionError: the description is wrong, or a handler cannot be imported.

@@ -91,7 +91,16 @@ def _planned(
     max_bytes: int | None,
     external_data_root: Path | None,
 ) -> Lock:
-    """Plan a model with the options, sizes and threads of a lock file, and return its lock."""
+    """Plan a model with the options, sizes and threads of a lock file, and return its plan's
+    ``Lock``.
+
+    Args:
+        model: the ONNX file.
+        like: the content of the lock file.
+        values: texts of ``--value``.
+        max_bytes: limit of the memory, in bytes; None is a Session's default.
+        external_data_root: folder of external data; None is the model's folder.
+    """
     from vtensor.frontends.onnx import Model
     from vtensor.runtime.session import Session
 

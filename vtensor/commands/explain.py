@@ -126,7 +126,7 @@ def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]
     Args:
         graph: the plan's lowered graph.
         name: the model's name.
-        others: also search for an alternative to each Transform, with a progress display on
+        others: whether to search for an alternative to each Transform, with a progress display on
             standard error.
     """
     rows = explain_transforms(graph)

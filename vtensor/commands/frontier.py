@@ -119,7 +119,7 @@ def frontier(
 
 
 def numbers_of(text: str) -> list[float]:
-    """Return the numbers in a text with commas.
+    """Return the numbers of ``--tolerances``, a text in which commas separate them.
 
     Raises:
         InputError: a part is no number.

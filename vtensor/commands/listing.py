@@ -63,7 +63,7 @@ def ops(
     """List the libraries that run each operator, in the order in which they are tried."""
     with errors(debug):
         if name:
-            dispatcher_source(name, device)  # raises the error of an unknown name
+            dispatcher_source(name, device)  # raises if the name is unknown
         rows = operators_list(device)
         rows = [row for row in rows if name in ("", row["operator"])]
         if as_json:
@@ -97,7 +97,10 @@ def dispatcher(
 
 
 def libraries_dict() -> dict[str, Any]:
-    """Return all libraries, the highest priority first, with problems and ties, for ``--json``."""
+    """Return all libraries, the highest priority first, for ``--json``.
+
+    The data also has the problems of libraries, and the pairs of libraries of equal priority.
+    """
     registered = registry()
     problems, rows = list(registered.problems), []
     libraries = registered.libraries.values()
@@ -116,7 +119,9 @@ def libraries_dict() -> dict[str, Any]:
 
 
 def checked_dict(checked: Checked) -> dict[str, Any]:
-    """Return the result of a check, for ``--json``; facts that need the modules to run are None."""
+    """Return the result of a check, for ``--json``; facts that only running modules shows are
+    None.
+    """
     version, fault = _version(checked.library)
     row = _library_dict(checked.description, checked.library, version)
     return row | {
@@ -129,7 +134,7 @@ def checked_dict(checked: Checked) -> dict[str, Any]:
 
 
 def _version(library: RegisteredLibrary | None) -> tuple[str, str]:
-    """Return the version that a library reports, and the error if it cannot."""
+    """Return the version that a library reports, and its error; one of them, or both, are empty."""
     try:
         return (library.version() if library else ""), ""
     except VTensorError as error:

@@ -46,7 +46,9 @@ class Defined:
             return "(...)"
 
     def takes(self, count: int) -> bool:
-        """Return whether it can be called with this many positional arguments; True if unknown."""
+        """Return whether the function can be called with ``count`` positional arguments; True if
+        unknown.
+        """
         arguments = self.arguments
         if arguments is None:
             return True
@@ -116,7 +118,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 @cache
-def _parsed(file: Path, state: State) -> ast.Module:  # noqa: ARG001  # a changed file is another key
+def _parsed(file: Path, state: State) -> ast.Module:  # noqa: ARG001  # ``state`` is only a key
     try:
         return ast.parse(read_plain_file(file), str(file))
     except (RecursionError, MemoryError):
@@ -272,7 +274,9 @@ def _text(node: ast.expr | None, texts: dict[str, Any]) -> str | None:
 
 
 def _dtypes(node: ast.expr | None) -> tuple[str, ...]:
-    """Return the element types that are string constants in an argument ``dtypes``."""
+    """Return the element types that are string constants in an argument ``dtypes``; empty if
+    None.
+    """
     return tuple(
         constant.value
         for part in ([] if node is None else _values(node))

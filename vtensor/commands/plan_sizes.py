@@ -1,4 +1,6 @@
-"""``vtensor plan --sizes``: the intervals of sizes that share a plan, and the changes between."""
+"""``vtensor plan --sizes``: the intervals of sizes that share a plan, and what changes between
+them.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,15 @@ def shapes_at(
 
 
 class SizesArguments(NamedTuple):
-    """The arguments of ``vtensor plan --sizes``."""
+    """The arguments of ``vtensor plan --sizes``.
+
+    Attributes:
+        model: the ONNX file.
+        sizes, shape, value: texts of these options.
+        threads: the number of kernel threads; None for all processors.
+        isa: the limit of the instruction set; ``max`` for none.
+        passes, limits, mix: further options.
+    """
 
     model: Path
     sizes: str
@@ -151,7 +161,7 @@ class SizesArguments(NamedTuple):
 
 
 def show(request: SizesArguments, as_json: bool) -> None:
-    """Print the intervals of each size, as lines or JSON."""
+    """Print the intervals of each open size in which one plan serves, as lines or JSON."""
     data = sizes_dict(request)
     if as_json:
         print_json(data)
@@ -160,7 +170,7 @@ def show(request: SizesArguments, as_json: bool) -> None:
 
 
 def sizes_dict(request: SizesArguments) -> dict[str, Any]:
-    """Return the intervals of each size, for ``--json``.
+    """Return the intervals of each open size in which one plan serves, for ``--json``.
 
     While one size varies, the others have the first number of their ranges.
 
@@ -223,7 +233,7 @@ def _report(advance: Callable[[str], None], name: str, numbers: range, size: int
 
 
 def sizes_lines(data: Mapping[str, Any]) -> Iterator[Line]:
-    """Yield the lines of the intervals; ``data`` is from ``sizes_dict``."""
+    """Yield the lines that print the intervals; ``data`` is from ``sizes_dict``."""
     for row in data["sizes"]:
         others = ", ".join(f"{name}={size}" for name, size in row["others"].items())
         count = sum(1 for interval in row["intervals"] if not interval["error"])
@@ -259,7 +269,7 @@ def _interval_lines(name: str, row: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _change_text(node: str, changes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the changes of a node as one line."""
+    """Return the changes of one node, out of all ``changes`` between two plans, as a line."""
     parts = []
     for change in changes:
         if change["name"] == node:

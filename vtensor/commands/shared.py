@@ -147,14 +147,23 @@ class Passes(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """The libraries to use, and pins of operators or nodes to one; parameters of ``Session``."""
+    """The libraries of a session; parameters of ``Session``.
+
+    Attributes:
+        libraries: the libraries to try, in order; None for all.
+        pin: the library of an operator or a node, by its name.
+    """
 
     libraries: list[str] | None
     pin: dict[str, str]
 
     @classmethod
     def parse(cls, libraries: str | None, pins: Sequence[str] | None) -> Mix:
-        """Return the options of texts such as ``eigen,onednn``, and ``Relu=eigen`` for each pin.
+        """Return the options that texts of the command line give.
+
+        Args:
+            libraries: libraries with commas, such as ``eigen,onednn``; None for all.
+            pins: a text such as ``Relu=eigen`` for each pin.
 
         Raises:
             InputError: a pin has another form.
@@ -175,7 +184,7 @@ class Mix(NamedTuple):
 def errors(debug: bool, code: int = 1) -> Iterator[None]:
     """Print a VTensor error inside the block as a message, and exit with ``code``.
 
-    With ``debug``, let it pass, for a traceback.
+    If ``debug``, the error is not caught, so that its traceback is printed.
     """
     try:
         yield
@@ -193,7 +202,7 @@ class Opened:
     Attributes:
         session: the session.
         arrays: the arrays by name of the input.
-        pictures: the files of pictures by name of the input.
+        pictures: the picture files by name of the input.
         warnings: nodes whose sizes differ from ONNX's shape inference, a line for each.
     """
 
@@ -224,9 +233,9 @@ def opened(
     Args:
         model: the ONNX file.
         shape: texts of ``--shape``.
-        threads: the number of kernel threads.
+        threads: the number of kernel threads; None for all processors.
         passes, limits, mix: further options.
-        isa: the cap on the instruction set.
+        isa: the limit of the instruction set; ``max`` for none.
         files: texts of ``--input``.
         values: texts of ``--value``.
         calibrate: texts of ``--calibrate``.
@@ -264,7 +273,11 @@ def opened(
 
 
 def overriding(model: Model, names: Iterable[str]) -> Model:
-    """Return the model with its initializers of these names as inputs; other names are ignored."""
+    """Return the model with initializers as inputs: those that ``names`` has and that may be
+    inputs.
+
+    Other names are ignored.
+    """
     overridden = model.overridable.keys() & {*names}
     return model.overriding(overridden) if overridden else model
 

@@ -1,4 +1,4 @@
-"""Arrays and foreign tensors as VTensors: constructors that the language itself cannot have."""
+"""VTensors on the memory of NumPy arrays and of other frameworks' tensors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from vtensor.storage.inputs import as_array
 def from_array(
     array: object, dims: str | Sequence[str], *, name: str = "", copy: bool | None = None
 ) -> VTensor:
-    """Return a VTensor on the memory of an array, with any strides.
+    """Return a VTensor that uses an array's memory, whatever its strides.
 
     Args:
         array: a NumPy array, or any object with ``__dlpack__`` or ``__array__``.
         dims: names of its axes, in order: ``"N C H W"``.
         name: the tensor's name.
-        copy: True copies, False never does, None copies only an array of the other byte order.
+        copy: True copies, False never does, None copies only if the byte order is not the
+            machine's.
 
     Raises:
-        InputError: it is no array, or has to be copied in spite of ``copy=False``.
+        InputError: ``array`` is no array, or has to be copied in spite of ``copy=False``.
         DTypeError: VTensor has no such element type.
         DimError: the array has another rank than there are names.
 
@@ -58,9 +59,9 @@ def from_array(
 def from_dlpack(
     tensor: object, dims: str | Sequence[str], *, name: str = "", copy: bool | None = None
 ) -> VTensor:
-    """Return a VTensor on the memory of another framework's tensor, bfloat16 too.
+    """Return a VTensor that uses the memory of another framework's tensor; bfloat16 is possible.
 
-    It is read-only if the framework says so, or is too old to say (before DLPack 1.0).
+    The VTensor is read-only if the framework says so, or is too old to say (before DLPack 1.0).
 
     Args:
         tensor: an object with ``__dlpack__`` and ``__dlpack_device__``; it stays alive.
@@ -69,9 +70,10 @@ def from_dlpack(
         copy: True copies, False never does, None leaves it to the other framework.
 
     Raises:
-        DLPackError: it is on another device, gives no capsule, or copies with ``copy=False``.
+        DLPackError: ``tensor`` is on another device, gives no capsule, or copies with
+            ``copy=False``.
         DTypeError: VTensor has no such element type.
-        DimError: it has another rank than there are names.
+        DimError: ``tensor`` has another rank than there are names.
 
     >>> x = from_dlpack(np.zeros((2, 3), np.float32), "N C")
     >>> x.summary()

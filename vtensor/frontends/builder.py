@@ -1,4 +1,4 @@
-"""Building a sealed ``Graph`` of a network, its facts and the names of its dims."""
+"""Builds a sealed ``Graph`` of a network, the facts about its values and its dim names."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ from vtensor.language.traits import VIEWS
 
 
 class SizesDiffer(ModelError):
-    """Raised if an operator makes other sizes than ONNX's shape inference says."""
+    """Raised if an operator's output has other sizes than ONNX's shape inference says."""
 
 
 @dataclass(eq=False)
 class NamedNetwork:
-    """A network whose values have dim names: the base of a graph and of its ports.
+    """A network whose values have dim names; a model's graphs and ports are made of it.
 
     Attributes:
         network, facts: the network, and the types and values that are known.
-        nodes: the nodes that are left to run, each with the result of naming.
-        names: dim names of every value, by position; a constant has a key for each use.
-        pinned: dim names of inputs and outputs that were settled before.
+        nodes: the nodes that a run computes, each with its ``NodeNaming``.
+        names: for each value, the dim names of its axes; keys are names, and a constant has a key
+            for each node input that reads it.
+        pinned: prescribed dim names of inputs and outputs.
     """
 
     network: Network
@@ -56,9 +57,9 @@ class NamedNetwork:
     pinned: Mapping[Key, Names] = field(default_factory=dict)
 
     def foresees(self, network: Network) -> bool:
-        """Return whether names that were found for open sizes hold for all sizes.
+        """Return whether the names, found for open sizes of ``network``, hold for all its sizes.
 
-        They do if nothing of the network was expanded and every value has a rank.
+        They do if nothing of ``network`` was expanded and every value has a rank.
         """
         if self.network is not network:
             return False
@@ -66,13 +67,14 @@ class NamedNetwork:
         return all(self.facts.sizes(name) is not None for name in names)
 
     def without_facts(self) -> NamedNetwork:
-        """Return the network and its names without facts: these hold for other sizes, too."""
+        """Return a copy with empty facts: network and names hold for other sizes, too."""
         return replace(self, facts=Facts())
 
 
 def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], Any]:
-    """Return a function that looks up an attribute of a node: its name and a default give the
-    value.
+    """Return a function of an attribute's name and a default.
+
+    It returns the value of the node's attribute, or the default if the node lacks the attribute.
     """
     table = {attribute.name: attribute for attribute in node.proto.attribute}
 
@@ -94,8 +96,11 @@ def name_values(
     Args:
         network: the network.
         facts: the known types and values.
-        pinned: dim names that are settled, by value.
-        every: whether values of nodes are named too whose outputs are known before a run.
+        pinned: prescribed dim names, by value.
+        every: whether to name the values of nodes that are computed before a run, too.
+
+    Raises:
+        ModelError: a node's ``Spelling`` fails, although the ranks of all its values are known.
     """
     ranks: dict[Key, int] = {}
     for name in network.inputs:
@@ -128,17 +133,17 @@ def name_values(
 
 
 def _spelling_error(network: Network, node: NetworkNode, error: Exception) -> ModelError:
-    """Return the error for a node whose spelling failed."""
+    """Return the error for a node whose ``Spelling`` has raised ``error``."""
     return ModelError(f"{network.label}: {node.described} cannot be read: {error}")
 
 
 def _has_rank(name: str, network: Network, facts: Facts) -> bool:
-    """Return whether a value has a rank; one that depends on an unknown shape has none."""
+    """Return whether the rank of value ``name`` is known, or the model declares its type."""
     return facts.sizes(name) is not None or name in network.declared
 
 
 def _rank(name: str, network: Network, facts: Facts) -> int:
-    """Return the number of dims; if inference has none, the model's own declaration counts."""
+    """Return a value's rank: as inferred, else as the model declares, else 0."""
     sizes = facts.sizes(name)
     if sizes is None and name in network.declared:
         kind = network.declared[name]
@@ -148,11 +153,12 @@ def _rank(name: str, network: Network, facts: Facts) -> int:
 
 @dataclass(eq=False)
 class Problems:
-    """Nodes that cannot be taken, all of which are reported at once.
+    """Nodes that cannot be added to the graph; one error reports all of them.
 
     Attributes:
         missing: nodes whose operator VTensor lacks, by operator.
-        refused: nodes that a spelling refused, with the reason.
+        refused: nodes that no ``Spelling`` of their operator can read, and undecided control flow,
+            each with the reason.
     """
 
     missing: dict[str, list[NetworkNode]] = field(default_factory=dict)
@@ -162,16 +168,16 @@ class Problems:
         return bool(self.missing or self.refused)
 
     def remain_with(self, known: Iterable[str], network: Network, facts: Facts) -> bool:
-        """Return whether a problem remains once the values of these inputs are known.
+        """Return whether a problem remains if the values of the inputs ``known`` are given.
 
-        Nodes that depend on them and on constants alone are folded then.
+        Nodes that depend on these inputs and on constants alone are folded then.
         """
         nodes = [node for missing in self.missing.values() for node in missing]
         nodes += [node for node, _ in self.refused]
         return not all(foldable(node, known, network, facts) for node in nodes)
 
     def error(self, network: Network) -> UnsupportedOperatorError:
-        """Return one error for all nodes; operators that are missing come first."""
+        """Return one error that lists all nodes, those whose operator VTensor lacks first."""
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in network.opsets.items())
         lines = [f"{network.label} (opset {opsets}) cannot be loaded"]
         if self.missing:
@@ -190,7 +196,7 @@ class Problems:
 
 
 class Builder:
-    """Builder of one graph; readers ask it for values (``Values``).
+    """Builder of one graph, and the ``Values`` that a node's reader asks for the node's operands.
 
     Args:
         named: the network with its names.
@@ -217,21 +223,22 @@ class Builder:
         """Return the sealed graph.
 
         Args:
-            outputs: dim names under which outputs are delivered; an output without them has its
-                own.
+            outputs: dim names of the graph's outputs, by output; an output without an entry keeps
+                the names that its value has.
 
         Raises:
-            UnsupportedOperatorError: lists every node that cannot be taken.
+            UnsupportedOperatorError: some nodes cannot be added; the error lists all of them.
             ModelError: a value's shape depends on data.
-            ValuesNeededError: inputs' values decide shapes, and they were not given.
+            ValuesNeededError: the values of inputs decide shapes, and are not given.
         """
         for name, declared in self._network.inputs.items():
             if name in self._facts.arrays:
-                continue  # its value is given: a constant of this graph
+                continue  # an input whose value is given is a constant of this graph
             names = self._named.names[name]
             dims = self._dims(name, self._named.pinned.get(name, names))
             value = self._graph.input(name, dims, declared.dtype)
-            # Bodies may unify dims that inputs keep apart: nodes read the unified names.
+            # The bodies of functions and loops may make one dim of two dims of an input: nodes
+            # then read the input under the unified names.
             self._data[name] = self._with_names(value, names, name)
         self._nodes()
         if self._needed and not self._problems.remain_with(
@@ -245,21 +252,22 @@ class Builder:
         return self._graph.seal()
 
     def _nodes(self) -> None:
-        """Add every node."""
+        """Add every node of the named network to the graph."""
         for node, naming in self._named.nodes:
             self._node(node, naming)
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return the array of a constant, or its Original; None if a value is computed from
-        data.
+        """Return a constant's array, or its ``Original`` if that can be read later.
+
+        None if value ``name`` is computed in a run.
         """
         return self._facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
-        """Return a value that is computed from data.
+        """Return the graph's VTensor of a value that is computed in a run.
 
         Raises:
-            ModelError: a node before it could not be read.
+            ModelError: the node that computes the value was not added.
         """
         if name not in self._data:
             raise ModelError(
@@ -269,19 +277,18 @@ class Builder:
         return self._data[name]
 
     def need(self, name: str) -> None:
-        """Require that a value is known before a run.
+        """Raise ValuesNeededError if the values of some inputs would make value ``name`` known.
 
-        Raises:
-            ValuesNeededError: it would be, if the values of some inputs were given.
+        The error asks for them. Known means: before a run.
         """
         inputs = deciding_inputs(name, self._network, self._facts)
         if name in self._facts.static:
-            inputs = inputs or [*self._needed]  # it is made of sizes that these inputs decide
+            inputs = inputs or [*self._needed]  # the value depends on sizes that these decide
         if inputs:
             raise self._values_needed(inputs)
 
     def _values_needed(self, names: Iterable[str]) -> ValuesNeededError:
-        """Return the error that asks for the values of inputs."""
+        """Return the error that asks for the values of the inputs ``names``."""
         listed = ", ".join(map(repr, names))
         return ValuesNeededError(
             f"{self._network.label}: the values of the inputs {listed} decide shapes, or how "
@@ -291,13 +298,15 @@ class Builder:
         )
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """Return the result of an earlier Rename of a value to these names, or None."""
+        """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
+        None.
+        """
         if self._graph.values.get(value.name) is not value:
-            return None  # not in the graph yet: its name is temporary
+            return None  # not in the graph yet: the name is temporary
         return self._renames.get((value.name, names))
 
     def _dims(self, name: str, names: Names) -> dict[str, int]:
-        """Return a value's sizes by dim name.
+        """Return the sizes of value ``name`` by dim; ``names`` are the dims of its axes.
 
         Raises:
             ModelError: a size is unknown.
@@ -311,7 +320,9 @@ class Builder:
         return {dim: size or 0 for dim, size in zip(names, sizes, strict=True)}
 
     def _constant(self, name: str, origin: Array | Original, dims: Names) -> VTensor:
-        """Return a constant of the graph under these dim names; uses with equal names share it."""
+        """Return the graph's constant of value ``name`` with these dims; it is added by the first
+        call.
+        """
         key = (name, dims, origin.shape)
         if key not in self._constants:
             free = name if name not in self._graph.values else self._taken.free(name)
@@ -319,9 +330,7 @@ class Builder:
         return self._constants[key]
 
     def _add_constant(self, origin: Array | Original, dims: Names, name: str) -> VTensor:
-        """Add a constant to the graph and return it; the graph does not keep the array of an
-        Original.
-        """
+        """Add a constant to the graph and return it; the array of an ``Original`` is not read."""
         if not isinstance(origin, Original):
             return self._graph.constant(origin, dims, name)
         sizes = dict(zip(dims, origin.shape, strict=True))
@@ -332,7 +341,11 @@ class Builder:
         return value
 
     def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
-        """Add a node by the first spelling that takes it, or note why none does.
+        """Add a node's operators to the graph, as the first ``Spelling`` that can read the node
+        says.
+
+        If none can, the reason is kept in ``_problems`` or ``_needed``, and inputs stand in for the
+        node's outputs.
 
         Raises:
             VTensorError: a spelling fails, and no earlier node can be the cause.
@@ -375,7 +388,10 @@ class Builder:
         return self._add_stand_ins(node)
 
     def _deciding_inputs(self, node: NetworkNode) -> list[str]:
-        """Return the inputs whose values make a node fold, or decide which graph of it runs."""
+        """Return the model inputs whose values decide which graph of control flow ``node`` runs.
+
+        For any other node, return the inputs whose values make it known before a run.
+        """
         inputs = [
             deciding_inputs(name, self._network, self._facts)
             for name in deciding(node, self._facts)
@@ -385,7 +401,10 @@ class Builder:
         return shape_makers(node, self._network, self._facts)
 
     def _read(self, spelling: Spelling, reader: Reader) -> dict[str, VTensor]:
-        """Return a spelling's outputs by value name, in the order and under the names of the model.
+        """Return the outputs that a ``Spelling`` gives for a node, by value name, without unused
+        ones.
+
+        Their axes are in the model's order, and have the names that were assigned.
 
         Raises:
             SizesDiffer: the operator makes other sizes than ONNX's inference says.
@@ -396,7 +415,7 @@ class Builder:
             read = spelling.read(reader)
         except VTensorError:
             raise
-        except Exception as error:  # unforeseen by the spelling: name the node
+        except Exception as error:  # not an error that the spelling raises: add the node
             pass_signals(error)
             raise _spelling_error(self._network, node, error) from error
         values = [read] if isinstance(read, VTensor) else list(read)
@@ -424,20 +443,26 @@ class Builder:
         )
 
     def _add_stand_ins(self, node: NetworkNode) -> None:
-        """Add inputs in place of the outputs of a node that is not taken, so that later nodes are
-        checked too.
+        """Add graph inputs in place of the outputs of a node that was not added.
+
+        So the nodes that read these outputs are checked, too.
         """
         for name in node.outputs:
             sizes, kind = self._facts.sizes(name), self._facts.types.get(name)
             if name not in self._network.used or sizes is None or None in sizes or kind is None:
                 continue
             dims = self._dims(name, self._named.names[name])
-            with suppress(ModelError):  # VTensor lacks the element type
+            with suppress(ModelError):  # no stand-in if VTensor lacks the element type
                 dtype = element_type(kind.tensor_type.elem_type, f"value {name!r}")
                 self._data[name] = self._graph.input(name, dims, dtype)
 
     def _add_results(self, reader: Reader, results: Mapping[str, VTensor]) -> None:
-        """Add the operators of a spelling to the graph, as far as its results need them."""
+        """Add to the graph the operators that a reader has collected and that the results need.
+
+        Args:
+            reader: the reader of the node.
+            results: the node's outputs by value name.
+        """
         needed = {id(value) for value in results.values()}
         used = []
         for added in reversed(reader.added):
@@ -468,11 +493,15 @@ class Builder:
     def _node_names(
         self, node: NetworkNode, added: Sequence[Added], names: Mapping[int, str]
     ) -> list[str]:
-        """Return names for the nodes that one ONNX node becomes: the first that computes gets its
-        own.
+        """Return the names of the graph nodes that an ONNX node becomes, one for each of ``added``.
 
-        If the ONNX node is named like its output, the operator that makes that output gets the
-        name.
+        The first operator that is no view gets the ONNX node's name. If an output of the ONNX node
+        has this name, too, the operator that computes the output gets it instead.
+
+        Args:
+            node: the ONNX node.
+            added: its operators.
+            names: the names of its outputs, by the ``id`` of their VTensors.
         """
         main = next((i for i, a in enumerate(added) if info_of(a.op).structural not in VIEWS), 0)
         if node.name in node.outputs:
@@ -486,13 +515,14 @@ class Builder:
         ]
 
     def _check_type(self, name: str, dtype: str) -> None:
-        """Check that an output has the element type that the model declares.
+        """Check that output ``name``, of element type ``dtype``, has the type that the model
+        declares.
 
         Declared sizes are not checked: a model that is given another batch still declares the old
         ones.
 
         Raises:
-            ModelError: it has another type.
+            ModelError: the types differ.
         """
         what = f"{self._network.label}: output {name!r}"
         kind = self._network.declared[name].tensor_type.elem_type
@@ -501,7 +531,7 @@ class Builder:
             raise ModelError(f"{what} is declared {declared}, and what is computed is {dtype}")
 
     def _output(self, name: str, names: Names | None) -> None:
-        """Deliver an output under these dim names; None keeps its own.
+        """Add an output to the graph, with these dim names; None keeps those of its value.
 
         Raises:
             ModelError: the output has another rank or type than the model declares.
@@ -510,7 +540,7 @@ class Builder:
         rank = self.data(name).ndimensions() if origin is None else origin.ndim
         declares = self._network.declared[name].tensor_type.HasField("shape")
         if names is not None and len(names) != rank and not (names and declares):
-            names = None  # ONNX's inference is wrong about the rank, or the declared scalar is none
+            names = None  # ONNX's inference has a wrong rank, or the model declares a false scalar
         if names is not None and len(names) != rank:
             text = f"output {name!r} is declared with {len(names)} dims, and has {rank}"
             raise ModelError(f"{self._network.label}: {text} for these inputs")
@@ -524,7 +554,10 @@ class Builder:
         self._graph.output(value if names is None else self._with_names(value, names, name), name)
 
     def _with_names(self, value: VTensor, names: Names, stem: str) -> VTensor:
-        """Return a value of the graph under other dim names, position for position."""
+        """Return a graph's value with its dims renamed to ``names``, axis by axis.
+
+        A Rename is added if the names differ; ``stem`` begins its name.
+        """
         if tuple(value.dims) == names:
             return value
         rename = OPERATORS.structural("rename").cls(tuple(zip(value.dims, names, strict=True)))

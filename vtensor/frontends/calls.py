@@ -1,4 +1,4 @@
-"""Calls of a model's own functions: which function a node calls, and whether expanding ends."""
+"""Calls of a model's own functions: the function that a node calls; a check that expansion ends."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
 
 
 def check_functions(model: ModelProto) -> None:
-    """Check that expanding a model's functions ends, and before memory does.
+    """Check that the expansion of a model's functions ends, with at most MAX_NODES nodes.
 
     Raises:
-        ModelError: a function calls itself, or calls of calls add up to too many nodes.
+        ModelError: a function calls itself, directly or through others, or more nodes are left.
     """
     calls = {(domain_of(f), f.name, f.overload): list(_calls(f.node)) for f in model.functions}
     nodes: dict[FunctionKey, int] = {}
@@ -55,7 +55,10 @@ def check_functions(model: ModelProto) -> None:
 
 
 def _calls(nodes: Iterable[NodeProto]) -> Iterator[FunctionKey]:
-    """Yield the functions that nodes call, including the nodes in graphs of control flow."""
+    """Yield a key for each node, nodes in graphs of control flow included.
+
+    It is the key of the function that the node calls, if it calls one.
+    """
     for node in nodes:
         yield domain_of(node), node.op_type, node.overload
         for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""Operators computed on arrays at once: constants made of others while a model is read."""
+"""Runs operators on arrays, to compute constants from other constants while a model is read."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.evaluations import NormalEvaluation
 
-#: Element types and dims of operands.
+#: For each operand: the element type; name and size of each dim.
 Kinds = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 
 def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Array]]) -> list[Array]:
-    """Run an operator on arrays, by the library that defines it, and return its outputs.
+    """Run an operator on arrays, by the library that defines it, and return its output arrays.
 
     Args:
         node: name of the node in messages.
         op: the operator.
-        operands: VTensors with their values, whose axes are in presentation order.
+        operands: for each operand, a VTensor of its type and dims, and the array with an axis for
+            each dim, in order.
     """
     kinds = tuple((value.dtype, tuple(value.dims.items())) for value, _ in operands)
     variant = _cached_variant((op, kinds, ready().version)) if _has_hash(op) else None
@@ -46,7 +47,7 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
         _tensor(value, array, layout)
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
-    checkpoint()  # here, not inside: other threads would wait until it has slept
+    checkpoint()  # may sleep; inside ``on_one_thread``, other threads would wait for that
     compute = partial(run_compute, _RunningContext(node, variant=variant), op, tensors)
     with installed(NormalEvaluation()), np.errstate(all="ignore"):
         outputs = on_one_thread(compute)
@@ -54,7 +55,13 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
 
 
 def _decided(node: str, op: object, operands: Sequence[VTensor]) -> Variant:
-    """Return the variant for these operands of the library that defines an operator."""
+    """Return the variant by which the library that defines an operator runs it on these operands.
+
+    ``node`` is the node's name in errors.
+
+    Raises:
+        ModelError: the library decided no layouts.
+    """
     deciding = DispatchContext(node, preferences=Preferences(nodes={node: info_of(op).definition}))
     with installed(PartialEvaluation()):
         run_compute(deciding, op, operands)
@@ -76,10 +83,10 @@ def _has_hash(op: object) -> bool:
 def _cached_variant(key: tuple[object, Kinds, int]) -> Variant | None:
     """Return the variant for operands of these kinds, or None if the library needs their values.
 
-    Arithmetic on shapes has operands of the same dims whatever the shapes are.
+    Cached, since arithmetic on shapes has operands of the same dims whatever the shapes are.
 
     Args:
-        key: the operator; element types and dims; the version of the registry.
+        key: the operator; element types and dims of the operands; the version of the registry.
     """
     op, kinds, _ = key
     operands = [VTensor(dtype, dict(dims)) for dtype, dims in kinds]
@@ -92,7 +99,7 @@ def _cached_variant(key: tuple[object, Kinds, int]) -> Variant | None:
 
 
 def _tensor(value: VTensor, array: Array, layout: Layout) -> VTensor:
-    """Return a constant of this type and these dims in a layout, with the array's values."""
+    """Return a constant with ``value``'s type and dims and the array's elements, in a layout."""
     tensor = VTensor(value.dtype, value.dims)
     tensor.storage = TensorStorage.of_array(array, tensor, layout, constant=True)
     tensor.produced_layout = layout
@@ -100,17 +107,17 @@ def _tensor(value: VTensor, array: Array, layout: Layout) -> VTensor:
 
 
 def _array(value: VTensor) -> Array:
-    """Return the values of an output, its axes in presentation order."""
+    """Return the elements of an output, with an axis for each of ``value.dims``, in order."""
     storage = value.storage
     assert isinstance(storage, TensorStorage)
     return unpack(storage.data(), storage.layout, list(value.dims), value.dims, value.dtype)
 
 
 class _RunningContext(DispatchContext):
-    """Context of an operator that runs now: outputs get memory in their decided layouts."""
+    """Context of an operator that runs immediately, with outputs in the layouts of ``variant``."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Allocate the outputs, then dispatch."""
+        """Allocate memory for the outputs, then call the operator's dispatcher."""
         assert self.variant is not None
         layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):

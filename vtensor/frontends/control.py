@@ -22,7 +22,7 @@ from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
 
-#: Operators of control flow, and the positions of the inputs that decide what runs.
+#: Operators of control flow, and the indices of the inputs that decide what runs.
 DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
 
 
@@ -32,10 +32,12 @@ class RemainingLoop(NetworkNode):
 
     Attributes:
         number: number of the next iteration.
-        condition: the value that says whether there is a next iteration; empty if no value does.
-        states: the values that are passed to the next iteration.
-        rows: for each collected output of the loop, the values of the iterations so far.
-        weights: outer names of the body's own constants, which are made once.
+        condition: name of the value that says whether there is a next iteration; empty if none
+            does.
+        states: names of the values that are passed to the next iteration.
+        rows: for each output of the loop that collects a value of every iteration, the names of
+            these values so far.
+        weights: the network's names of the body's own constants, by their names in the body.
     """
 
     number: int = 0
@@ -46,15 +48,15 @@ class RemainingLoop(NetworkNode):
 
     @property
     def reads(self) -> set[str]:
-        """All values that are still needed."""
+        """Names of all values that the remaining iterations and the loop's outputs need."""
         condition = [self.condition] if self.condition else []
         return super().reads.union(condition, self.states, *self.rows, self.weights.values())
 
 
 def deciding(node: NetworkNode, facts: Facts) -> list[str]:
-    """Return the values that decide what a control flow node runs and are not known yet.
+    """Return the names of the values that decide what a node runs, and that are not known yet.
 
-    Other nodes have none.
+    Empty if the node is no control flow.
     """
     names = [node.proto.input[i] for i in DECIDING.get(node.label, ()) if i < len(node.proto.input)]
     if isinstance(node, RemainingLoop):
@@ -77,8 +79,9 @@ def undecided(node: NetworkNode, facts: Facts) -> str:
 
 
 def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNode] | None:
-    """Return the nodes that a node of control flow becomes, or None if it is another node or
-    undecided.
+    """Return the nodes that replace a node of control flow.
+
+    None if the node is no control flow, or it is not known yet what it runs.
 
     Args:
         node: the node.
@@ -110,8 +113,7 @@ _REQUIRED_ATTRIBUTES = {
 
 
 def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> None:
-    """Check that a node of control flow has its attributes, and that a value that decides is one
-    number.
+    """Check a control flow node's attributes, and that each known value that decides is one number.
 
     Raises:
         ModelError: an attribute is missing or wrong, or such a value is not one number.
@@ -129,7 +131,11 @@ def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> No
 
 
 def _branch(node: NetworkNode, graph: GraphProto, taken: TakenNames) -> list[NetworkNode]:
-    """Return the nodes of the branch that is taken."""
+    """Return the nodes of an If's branch ``graph`` that replace the If, ``node``.
+
+    Raises:
+        ModelError: the branch has fewer outputs than the If.
+    """
     splice = Splice(node, taken)
     delivered = [value.name for value in graph.output]
     if len(delivered) < len(node.proto.output):
@@ -150,10 +156,12 @@ def _is_constant(node: NodeProto) -> bool:
 
 
 class _Loop:
-    """A Loop: it counts, or runs while a condition holds; the body is given both.
+    """An ONNX Loop: it ends after a number of iterations, or when a condition is false.
+
+    Its body's inputs are the number of the iteration, the condition and the states.
 
     Attributes:
-        heads: number of the body's outputs before its states.
+        heads: number of the body's outputs before its states: one, the condition.
     """
 
     heads = 1
@@ -169,7 +177,13 @@ class _Loop:
         return self.begin(inputs[1] if len(inputs) > 1 else "", inputs[2:])
 
     def begin(self, condition: str, states: Sequence[str]) -> RemainingLoop:
-        """Return the loop before its first iteration, with these states."""
+        """Return the loop before its first iteration.
+
+        Args:
+            condition: name of the value that says whether there is an iteration; empty if none
+                does.
+            states: names of the values that are passed to the first iteration.
+        """
         rows = ((),) * (len(self.body.output) - self.heads - len(states))
         node = self.node
         fields = (node.name, node.proto, node.opsets, node.origin)
@@ -183,19 +197,29 @@ class _Loop:
         return not condition or bool(self.facts.arrays[condition].item())
 
     def given(self, splice: Splice) -> list[str]:
-        """Return the values that the body is given in this iteration."""
+        """Return the names of the values that are the body's inputs in the next iteration.
+
+        Constants among them are added to ``splice``.
+        """
         number = splice.constant(np.array(self.remaining.number))
         condition = self.remaining.condition or splice.constant(np.array(True))
         return [number, condition, *self.remaining.states]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the values that iterations have delivered, in the order of collection, and the
+        """Return the names of the values that are stacked as collected output ``row``, and the
         axis.
+
+        The names are in the order of stacking.
         """
         return self.remaining.rows[row], 0
 
     def empty(self, row: int) -> Array:
-        """Return the collected array of no iterations, of the type that the body declares."""
+        """Return collected output ``row`` of a loop that runs no iteration: an array without
+        elements.
+
+        Raises:
+            ModelError: the body declares no sizes of the output's values.
+        """
         value = self.body.output[self.heads + len(self.remaining.states) + row]
         sizes = sizes_of(value.type)
         if sizes is None or None in sizes:
@@ -230,7 +254,7 @@ class _Loop:
         return [*splice.nodes([*results, *weights.values()], self.node.opsets), after]
 
     def end(self, taken: TakenNames) -> list[NetworkNode]:
-        """Return the nodes that deliver the loop's outputs."""
+        """Return the nodes that compute the loop's outputs from the values of its iterations."""
         node, splice = self.node, Splice(self.node, taken)
         outputs = dict(enumerate(node.proto.output))
         for position, state in enumerate(self.remaining.states):
@@ -246,7 +270,9 @@ class _Loop:
 
 
 class _Scan(_Loop):
-    """A Scan: a loop over slices of its last inputs."""
+    """An ONNX Scan: each iteration gets one slice of each of the inputs that are scanned, the last
+    ones.
+    """
 
     heads = 0
 
@@ -260,7 +286,10 @@ class _Scan(_Loop):
         return None if length is None or self.node.opset < 9 else self.remaining.number < length
 
     def given(self, splice: Splice) -> list[str]:
-        """Return the values that the body is given in this iteration."""
+        """Return the names of the values that are the body's inputs in the next iteration.
+
+        Nodes that take slices of the scanned inputs are added to ``splice``.
+        """
         slices = []
         for i, name in enumerate(self._scanned()):
             number = self.remaining.number
@@ -271,8 +300,10 @@ class _Scan(_Loop):
         return [*self.remaining.states, *slices]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the values that iterations have delivered, in the order of collection, and the
+        """Return the names of the values that are stacked as collected output ``row``, and the
         axis.
+
+        The names are in the order of stacking.
         """
         step = -1 if self._of("scan_output_directions", row) else 1
         return self.remaining.rows[row][::step], self._of("scan_output_axes", row)
@@ -282,7 +313,11 @@ class _Scan(_Loop):
         return list(self.node.proto.input)[-self.attributes["num_scan_inputs"] :]
 
     def _length(self) -> int | None:
-        """Return the number of iterations, or None if it is unknown."""
+        """Return the number of iterations, or None if it is unknown.
+
+        Raises:
+            ModelError: the first scanned input does not have the axis that is scanned.
+        """
         [name, *_], axis = self._scanned(), self._of("scan_input_axes", 0)
         sizes = self.facts.sizes(name)
         if sizes is not None and not -len(sizes) <= axis < len(sizes):
@@ -290,6 +325,6 @@ class _Scan(_Loop):
         return None if sizes is None else sizes[axis]
 
     def _of(self, attribute: str, position: int) -> int:
-        """Return an attribute's value at a position, or 0 if it is absent."""
+        """Return element ``position`` of an attribute, or 0 if the attribute is absent."""
         values = self.attributes.get(attribute)
         return values[position] if values else 0

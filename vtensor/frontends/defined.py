@@ -1,4 +1,4 @@
-"""Outputs of nodes with known inputs, computed as VTensor's own operators define them.
+"""Outputs of nodes with known inputs, computed by VTensor's own operators.
 
 ONNX's reference evaluator computes them too, but some of it is wrong: its GatherElements takes at
 most 64 elements along an axis, and its LRN normalizes over other channels than ONNX's formula.
@@ -27,14 +27,14 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
-#: Outputs are cached if the inputs together have at most this many elements, and so have the
-#: outputs, as in arithmetic on shapes: layers of a network repeat it, and so do other sizes.
+#: Largest number of elements of all inputs, and of all outputs, of a node whose outputs are cached.
+#: Arithmetic on shapes is so small; layers of a network repeat it, and graphs of other sizes do.
 _MAX_CACHED_ELEMENTS = 64
 
-#: Largest number of cached nodes: each further combination of sizes adds some.
+#: Largest number of nodes whose outputs are cached: each combination of sizes adds some.
 _MAX_CACHED_NODES = 4096
 
-#: Types of attributes whose bytes are their whole value.
+#: Types of attributes whose value is in their own bytes, not in a file.
 _PLAIN_ATTRIBUTES = (
     *(AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS),
     *(AttributeProto.STRING, AttributeProto.STRINGS),
@@ -42,7 +42,10 @@ _PLAIN_ATTRIBUTES = (
 
 
 def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
-    """Return the values of a node's outputs, or None if no operator of VTensor takes the node."""
+    """Return the arrays of a node's outputs, or None if no operator of VTensor computes them.
+
+    Small results are cached in ``network.computed``.
+    """
     key = _cache_key(node, facts)
     if key in network.computed:
         return network.computed[key]
@@ -55,7 +58,11 @@ def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[A
 
 
 def _cache_key(node: NetworkNode, facts: Facts) -> object:
-    """Return all that a node's outputs depend on as a key, or None if that is too large."""
+    """Return all that a node's outputs depend on, as a key.
+
+    None if the outputs are not cached: the inputs are large or of Python objects, or an attribute
+    is neither of numbers nor of text.
+    """
     inputs = [facts.arrays.get(name) for name in node.proto.input]
     plain = all(attribute.type in _PLAIN_ATTRIBUTES for attribute in node.proto.attribute)
     count = sum(array.size for array in inputs if array is not None)
@@ -81,12 +88,15 @@ def _type_text(facts: Facts, name: str) -> bytes | None:
 
 
 def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
-    """Compute a node's outputs by the first spelling that takes it, or return None.
+    """Return the arrays of a node's outputs, computed by the operators that the node is read as.
+
+    The first ``Spelling`` that reads the node and whose operators can be computed counts. None if
+    there is none.
 
     Raises:
-        ModelError: the node is wrong.
+        ModelError: the node is wrong, whatever would compute it.
     """
-    ready()  # the operators' spellings
+    ready()  # fills the registry, through which spellings are found
     spellings = spellings_of(node)
     if not spellings:
         return None
@@ -114,9 +124,9 @@ def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[
 
 
 def local_of(network: Network, node: NetworkNode, facts: Facts) -> dict[str, Names]:
-    """Return the dim names under which a node sees its operands, by role.
+    """Return the dim names under which a node sees its operands, by role (``x0``: input 0).
 
-    They depend on the ranks alone and are cached for these.
+    They depend on the ranks of the operands, and on which of them are constants; they are cached.
     """
     ranks = (len(facts.sizes(name) or ()) for name in (*node.inputs, *node.outputs))
     key = (node.name, *ranks, *(name in facts.static for name in node.inputs))
@@ -129,7 +139,12 @@ def local_of(network: Network, node: NetworkNode, facts: Facts) -> dict[str, Nam
 
 
 def _run_added(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
-    """Return the outputs by name: the operators that a spelling has added are run one by one."""
+    """Run the operators that a reader has collected, and return the node's output arrays by name.
+
+    Args:
+        reader: the reader of the node.
+        values: the node's outputs, as its ``Spelling`` has returned them.
+    """
     results = {}
     for index, (name, value) in enumerate(zip(reader.node.proto.output, values, strict=False)):
         if name:
@@ -146,28 +161,28 @@ def _run_added(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
 
 
 def _has_inferred_type(name: str, array: Array, facts: Facts) -> bool:
-    """Return whether a value has the element type that ONNX's inference says, if it says one."""
+    """Return whether an array has the element type that ONNX infers; True if ONNX infers none."""
     kind, actual = facts.types.get(name), type_of_array(array)
     return kind is None or kind.tensor_type.elem_type in (0, actual.tensor_type.elem_type)
 
 
 @dataclass(eq=False)
 class _KnownInputs:
-    """The inputs of a node, all of which are known (``Values``)."""
+    """The ``Values`` of a node whose inputs are all known."""
 
     facts: Facts
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return the array of a constant, or its Original."""
+        """Return a constant's array, or its ``Original`` if that can be read later."""
         return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> NoReturn:
-        """Raise ModelError: no value is computed from data here."""
+        """Raise ModelError: all inputs of the node are constants."""
         raise ModelError(f"value {name!r} is not known")
 
     def need(self, _name: str) -> None:
-        """Do nothing: no caller can supply values here."""
+        """Do nothing: all values of the node are known."""
 
     def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
-        """Return None: nothing was renamed before."""
+        """Return None: no Rename was added before this node."""
         return None

@@ -31,8 +31,8 @@ from vtensor.frontends.values import shape_makers
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import replace
 
-#: Largest number of nodes that unrolled loops may become: each iteration tells only whether there
-#: is another.
+#: Largest number of nodes that unrolled loops may become. The number of iterations is not known
+#: before they are unrolled: each one decides only whether there is another.
 MAX_LOOP_NODES = 1 << 13
 
 
@@ -44,23 +44,23 @@ def infer(
 ) -> tuple[Network, Facts]:
     """Infer types, fold constants and expand functions.
 
-    If ONNX's inference leaves sizes open, the operator itself is asked.
+    Sizes that ONNX's inference leaves open are computed by the operators themselves.
 
     Args:
         network: the network as it was read.
         sizes: sizes of every input; None for an input of open rank.
         values: values of inputs that are known before a run.
-        by_operators: whether every operator is asked for the sizes of its outputs. They replace
-            ONNX's, and each difference is noted in ``Facts.differences``. If ONNX's inference
-            refuses a node whose sizes are open, nothing is known of its outputs.
+        by_operators: whether the operators compute the sizes of all outputs. These replace ONNX's,
+            and each difference is noted in ``Facts.differences``. If ONNX's inference refuses a
+            node whose sizes are open, nothing is known of its outputs.
 
     Returns:
         The expanded network, or the same one if nothing was expanded; and its facts.
 
     Raises:
-        ModelError: a node is not as ONNX defines it, its shapes do not fit, a function is not
-            whole, or expanding does not end.
-        BudgetError: a value takes more than the network may.
+        ModelError: a node is not as ONNX defines it, its shapes do not fit, a function is
+            incomplete, or the expansion does not end.
+        BudgetError: a value takes more memory than the network may.
     """
     facts = facts_of(network, sizes, values or {})
     taken = TakenNames([*network.value_names(), *(node.name for node in network.nodes)])
@@ -71,7 +71,7 @@ def infer(
     while waiting:
         node = waiting.popleft()
         if any(name in facts.arrays for name in node.outputs):
-            nodes.append(node)  # folded for earlier sizes, from initializers alone
+            nodes.append(node)  # an earlier graph has folded it, from initializers alone
             continue
         if node.key not in network.functions:
             if by_operators:
@@ -100,7 +100,7 @@ def infer(
 
 
 def _infer_by_operator(network: Network, node: NetworkNode, facts: Facts, is_open: bool) -> None:
-    """Set the types of a node's outputs as its operator makes them.
+    """Set the types of a node's outputs to those that its operator in VTensor computes.
 
     Args:
         network, node: the node and its network.
@@ -109,7 +109,7 @@ def _infer_by_operator(network: Network, node: NetworkNode, facts: Facts, is_ope
 
     Raises:
         ModelError: ONNX's inference refuses the node, and its operator does as well.
-        BudgetError: a value takes more than the network may.
+        BudgetError: a value takes more memory than the network may.
     """
     fault: InputsRefused | None = None
     try:
@@ -149,7 +149,7 @@ def facts_of(
         values: values of inputs that are known before a run.
 
     Raises:
-        BudgetError: an input takes more than the network may.
+        BudgetError: an input takes more memory than the network may.
     """
     facts = Facts(nbytes=sum(network.arrays.origin(name).nbytes for name in network.folded))
     for name, origin in network.arrays.origins().items():
@@ -168,20 +168,22 @@ def _has_open_sizes(node: NetworkNode, facts: Facts) -> bool:
 
 
 def _are_known(names: Iterable[str], facts: Facts) -> bool:
-    """Return whether all sizes of these values are known."""
+    """Return whether all sizes of the values ``names`` are known."""
     return all(sizes is not None and None not in sizes for sizes in map(facts.sizes, names))
 
 
 def _parts(
     node: NetworkNode, done: Network, facts: Facts, taken: TakenNames
 ) -> list[NetworkNode] | None:
-    """Return the nodes that a node becomes, or None if it stays.
+    """Return the nodes that replace a node of control flow or a call of a function.
+
+    None if the node is neither, or cannot be replaced yet.
 
     Args:
         node: the node.
-        done: the network so far: the nodes before this one.
+        done: the network with the nodes before this one.
         facts: the known types and values.
-        taken: every name of a value or a node.
+        taken: every name of a value or a node; new ones are added.
 
     Raises:
         ModelError: the node cannot be expanded.

@@ -49,12 +49,12 @@ def export(graph: Graph, opset: int = OPSET) -> ModelProto:
         opset: version of ONNX's operators, from 17 on.
 
     Returns:
-        The model, with a copy of the constants. Dims are denoted by their names, and the metadata
-        ``vtensor.graph`` has the text of the graph. A reader that finds the nodes that this text is
-        written as gets an equal graph.
+        The model, with a copy of the constants. Axes are denoted by their dim names, and the
+        metadata ``vtensor.graph`` has the text of the graph. As long as the nodes are not edited,
+        ``load_onnx`` returns an equal graph.
 
     Raises:
-        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; lists them all.
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
         InputError: there is no such opset.
 
     >>> from ops import Relu
@@ -78,10 +78,10 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
         graph: a graph with at least one output.
         opset: version of ONNX's operators, from 17 on.
         path: the file. If all weights together have more than 64 MiB, they go to a data file next
-            to it, whose name is followed by ``.data``, straight from the graph's arrays.
+            to it, whose name is that of the file with ``.data`` appended.
 
     Raises:
-        UnsupportedOperatorError: as ``export``.
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
         InputError: there is no such opset, or a file cannot be written.
     """
     file = Path(path)
@@ -97,17 +97,22 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET)
             model.graph.initializer.extend(tensors)
         with _replaced(file) as out:
             out.write(model.SerializeToString())
-    except (OSError, ValueError) as error:  # a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         pass_signals(error)
         raise InputError(f"{file}: the model cannot be written there: {error}") from error
 
 
 def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
-    """Return the model without its initializers, and the initializers by name."""
+    """Return a graph as an ONNX model without initializers, and the initializers by name.
+
+    Raises:
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
+        InputError: there is no such opset.
+    """
     newest = onnx.defs.onnx_opset_version()
     if opset not in range(OPSET, newest + 1):
         raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")
-    ready()  # the operators' spellings
+    ready()  # fills the registry, through which spellings are found
     exported = write(graph, opset)
     opsets = [helper.make_opsetid(domain, version) for domain, version in exported.opsets.items()]
     model = helper.make_model(
@@ -121,14 +126,19 @@ def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
 
 
 def skeleton(graph: Graph, exported: OnnxGraph) -> GraphProto:
-    """Return a graph in ONNX's form, without its initializers."""
+    """Return the ``GraphProto`` of a graph without its initializers.
+
+    Args:
+        graph: the graph.
+        exported: its nodes, as ``write`` returns them.
+    """
     inputs = [_declared(name, graph.values[name]) for name in graph.inputs]
     outputs = [_declared(alias, graph.values[name]) for alias, name in graph.outputs.items()]
     return helper.make_graph(exported.nodes, graph.name or "graph", inputs, outputs)
 
 
 def _declared(name: str, value: VTensor) -> ValueInfoProto:
-    """Return a value's name and type, each dim denoted by its name."""
+    """Return ONNX's declaration of a value: its type, with its dim names as denotations of axes."""
     sizes = [str(s) if isinstance(s, OpenSize) else s for s in value.dims.values()]
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     return helper.make_tensor_value_info(name, kind, sizes, shape_denotation=list(value.dims))
@@ -136,7 +146,10 @@ def _declared(name: str, value: VTensor) -> ValueInfoProto:
 
 @contextmanager
 def _replaced(file: Path) -> Iterator[BinaryIO]:
-    """Write a file that replaces another once it is complete: on an error the other stays."""
+    """Yield a stream whose bytes replace ``file`` when the block ends.
+
+    If the block raises, ``file`` stays as it was.
+    """
     part = file.with_name(f"{file.name}.part")
     try:
         with part.open("wb") as stream:
@@ -148,8 +161,16 @@ def _replaced(file: Path) -> Iterator[BinaryIO]:
 
 
 def _placed(name: str, array: Array, data: BinaryIO, location: str) -> TensorProto:
-    """Write a tensor's bytes to the data file and return the tensor; a small one holds its bytes
-    itself.
+    """Append an array to the data file and return a ``TensorProto`` that refers to its bytes.
+
+    An array of fewer than INSIDE_BYTES bytes, or of elements of less than a byte, is put into the
+    ``TensorProto`` itself.
+
+    Args:
+        name: the tensor's name.
+        array: its elements.
+        data: the data file.
+        location: the data file's name.
     """
     if array.nbytes < INSIDE_BYTES or bits(from_numpy(array.dtype)) < 8:
         return numpy_helper.from_array(array, name)

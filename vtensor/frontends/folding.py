@@ -44,7 +44,7 @@ _SHOWN_ELEMENTS = 4096
 #: Operators whose outputs are the sizes of their input.
 _SIZES = ("Shape", "Size")
 
-#: Operators that are computed here; others are by VTensor's definitions, or by ONNX's evaluator.
+#: Operators that this file computes; VTensor's definitions or ONNX's evaluator compute others.
 OWN = (*_SIZES, "Constant", "ConstantOfShape")
 
 #: Element types, and the largest number of bytes, of constants that are read without ONNX's checks.
@@ -57,12 +57,12 @@ _MAX_SIMPLE_BYTES = 1 << 16
 _ATTRIBUTE_FIELDS = {"name", "type", "doc_string"}
 _TENSOR_FIELDS = {"dims", "data_type", "name", "doc_string"}
 
-#: Positions of the inputs of which operators read only the type, by operator.
+#: By operator, the indices of the inputs of which it reads only the type.
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
 
 class InputsRefused(ModelError):
-    """Raised if ONNX's shape inference does not take the inputs of a node."""
+    """Raised if ONNX's shape inference refuses the inputs of a node."""
 
 
 #: The inputs that a value depends on; None if it cannot be known before a run.
@@ -75,11 +75,11 @@ class Facts:
 
     Attributes:
         types: type by value; absent if unknown.
-        arrays: values that are known before a run.
-        static: names of values that do not depend on data, known or (with symbolic sizes) not yet.
+        arrays: the constants: values that are known before a run.
+        static: names of the values that are constants, or will be once symbolic sizes are known.
         nbytes: bytes of the arrays that were computed.
-        leaves: the inputs that values depend on, as far as that was asked.
-        made: sizes that operators have made already, by value.
+        leaves: by value, the inputs that it depends on; filled on demand.
+        made: sizes by value, as VTensor's operators have computed them; they overrule ``types``.
         differences: by node, how its operator's sizes differ from those of ONNX's inference.
     """
 
@@ -93,7 +93,9 @@ class Facts:
     _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
     def sizes(self, name: str) -> Sizes | None:
-        """Return a value's sizes, or None if they are unknown."""
+        """Return a value's sizes, None for each unknown one; None instead of a tuple without a
+        rank.
+        """
         if name in self.arrays:
             return tuple(self.arrays.origin(name).shape)
         if name in self.made:
@@ -106,27 +108,29 @@ class Facts:
         return sizes
 
     def know_types(self, types: Mapping[str, TypeProto]) -> None:
-        """Set the types of values; a type without a rank replaces no known one."""
+        """Set the types of values; a type without a rank does not replace one with a rank."""
         for name, kind in types.items():
             if kind.tensor_type.HasField("shape") or self.sizes(name) is None:
                 self.types[name] = kind
 
     def compare(self, node: NetworkNode, name: str, sizes: Sizes | None) -> None:
-        """Note the difference if an operator makes an output of other sizes than inference says."""
+        """Note in ``differences`` if an operator's sizes of output ``name`` contradict ONNX's
+        inference.
+        """
         inferred = self.sizes(name)
         if inferred is not None and sizes is not None and differ(inferred, sizes):
             text = f"{node.described} gives {name!r} the sizes {sizes}, "
             self.differences[node.name] = f"{text}ONNX's shape inference {inferred}"
 
     def know(self, name: str, array: Array | Original) -> None:
-        """Set a value as known: a constant."""
+        """Set a value as a constant with these elements."""
         self.arrays.put(name, array)
         self.types[name] = type_of_array(array)
         self.static.add(name)
 
 
 def differ(inferred: Sizes, made: Sizes) -> bool:
-    """Return whether known sizes contradict each other, or the ranks do.
+    """Return whether two shapes differ in their ranks, or in a size that ``inferred`` knows.
 
     >>> differ((None, 3), (2, 3)), differ((1, 3), (2, 3)), differ((3,), (2, 3))
     (False, True, True)
@@ -152,7 +156,11 @@ _schema = cache(onnx.defs.get_schema)  # errors are not cached: a schema may be 
 
 
 def folds(node: NetworkNode, facts: Facts) -> bool:
-    """Return whether a node's outputs are known before a run, by any operator."""
+    """Return whether a node can be computed before a run.
+
+    It can if ONNX has the operator, its inputs are static, its outputs are tensors, and it is
+    neither random nor control flow.
+    """
     schema = schema_of(node)
     if (
         schema is None
@@ -170,12 +178,14 @@ def folds(node: NetworkNode, facts: Facts) -> bool:
 
 @cache
 def _makes_tensors(schema: onnx.defs.OpSchema) -> bool:
-    """Return False for an operator that makes sequences or optional values."""
+    """Return whether all outputs of an operator may be tensors, not only sequences or optional
+    values.
+    """
     return all(any(kind.startswith("tensor") for kind in each.types) for each in schema.outputs)
 
 
 def _value_inputs(node: NetworkNode) -> list[str]:
-    """Return the inputs of which a node reads more than the type."""
+    """Return the names of the inputs of which a node reads more than the type."""
     type_only = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
     return [name for i, name in enumerate(node.proto.input) if name and i not in type_only]
 
@@ -190,16 +200,16 @@ def has_graphs(node: NetworkNode) -> bool:
 def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
     """Set the types of a node's outputs, and their values if these are known before a run.
 
-    A value that was folded from initializers alone is kept in ``network.arrays`` for the next time.
+    A value that was folded from initializers alone is kept in ``network.arrays`` for later graphs.
 
     Args:
         network, node: the node and its network.
         facts: the facts so far, which are extended.
-        define: computes values; if it returns None, ONNX's reference evaluator does.
+        define: computes the outputs; if it returns None, ONNX's reference evaluator does.
 
     Raises:
         ModelError: the node is not as ONNX defines it, or its inputs do not fit.
-        BudgetError: a value takes more than the network may.
+        BudgetError: a value takes more memory than the network may.
     """
     constant = _constant(network, node, facts.nbytes)
     if constant is None:
@@ -230,10 +240,10 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
 
 
 def _check_node(network: Network, node: NetworkNode) -> None:
-    """Check that a node is as ONNX defines it; the model's own nodes are checked once.
+    """Check by ONNX's checker that a node is valid; each of the model's own nodes is checked once.
 
     Raises:
-        ModelError: it is not.
+        ModelError: the node is invalid.
     """
     if node.name in network.checked:
         return
@@ -248,7 +258,9 @@ def _check_node(network: Network, node: NetworkNode) -> None:
 
 @lru_cache(maxsize=64)
 def _checker(ir_version: int, *opsets: tuple[str, int]) -> onnx.checker.C.CheckerContext:
-    """Return the context of ONNX's checker for a model's versions."""
+    """Return the context of ONNX's checker for a model's IR version and opsets (domain,
+    version).
+    """
     context = onnx.checker.C.CheckerContext()
     context.ir_version = ir_version
     context.opset_imports = dict(opsets)
@@ -258,10 +270,19 @@ def _checker(ir_version: int, *opsets: tuple[str, int]) -> onnx.checker.C.Checke
 def _infer_types(
     network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts, static: bool
 ) -> dict[str, TypeProto]:
-    """Return the types of a node's outputs, by the first definition whose inference takes it.
+    """Return the types of a node's outputs by name, as ONNX's inference gives them.
+
+    Several definitions of the operator are tried (``_inferring``); the first that accepts the node
+    counts.
+
+    Args:
+        network, node, facts: as for ``infer_node``.
+        schema: ONNX's definition of the operator.
+        static: whether the node is computed before a run; if so, inference without the values of
+            its inputs is the last try.
 
     Raises:
-        InputsRefused: no inference takes its sizes; the operator itself may.
+        InputsRefused: no inference takes the sizes of the inputs; the operator itself may.
         ModelError: the node is wrong.
     """
     if attribute_error := attribute_fault(node.proto):
@@ -300,7 +321,11 @@ def _infer_types(
 def _infer_function(
     node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
 ) -> dict[str, TypeProto]:
-    """Return the types of outputs whose rank ONNX infers only through the operator's function."""
+    """Return the types of the outputs that have no rank in ``types``, inferred by ONNX's function.
+
+    The function is the body of other operators by which ONNX defines this one. Empty if inference
+    fails.
+    """
     unknown = [
         name
         for name in node.outputs
@@ -323,7 +348,7 @@ def _infer_function(
 
 @lru_cache(maxsize=64)
 def _imports(*opsets: tuple[str, int]) -> list[onnx.OperatorSetIdProto]:
-    """Return the operator set imports for versions by domain."""
+    """Return ONNX's operator set imports for pairs of a domain and its version."""
     return [helper.make_opsetid(domain, version) for domain, version in opsets]
 
 
@@ -342,10 +367,12 @@ def _history(domain: str, name: str) -> Iterator[onnx.defs.OpSchema]:
 
 @cache
 def _inferring(schema: onnx.defs.OpSchema) -> Sequence[onnx.defs.OpSchema]:
-    """Return the newest definition that reads this one's nodes and can infer, and this one.
+    """Return the definitions of an operator whose inference is tried, in order; the last is
+    ``schema``.
 
-    Some definitions have no inference or a wrong one (a window that begins in the pads, an axis
-    that counts from the end), which a later opset corrected.
+    The first is the newest one that has inference, the same inputs and at least the attributes of
+    ``schema``. Some definitions have no inference or a wrong one (a window that begins in the pads,
+    an axis that counts from the end), which a later opset corrected.
     """
     for later in _history(schema.domain, schema.name):
         same = [x.name for x in later.inputs] == [x.name for x in schema.inputs]
@@ -356,8 +383,9 @@ def _inferring(schema: onnx.defs.OpSchema) -> Sequence[onnx.defs.OpSchema]:
 
 
 def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeProto:
-    """Return a node with its defaults as attributes: some inference takes an absent attribute for
-    0.
+    """Return a node in which absent attributes have their default values.
+
+    Some of ONNX's inference takes an absent attribute for 0.
     """
     present = {attribute.name for attribute in node.attribute}
     defaults = [value for name, value in _defaults(schema).items() if name not in present]
@@ -371,16 +399,23 @@ def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeP
 
 @cache
 def _defaults(schema: onnx.defs.OpSchema) -> Mapping[str, AttributeProto]:
-    """Return the default of each attribute that has one."""
+    """Return the default values of an operator's attributes, by name; attributes without one are
+    absent.
+    """
     values = {name: attribute.default_value for name, attribute in schema.attributes.items()}
     return {name: value for name, value in values.items() if value.type}
 
 
 def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
-    """Compute the outputs of a node whose types are known, if its inputs are known before a run.
+    """Compute the outputs of a node whose types are known, and set them in ``facts`` as constants.
+
+    Nothing happens if an input is not known before a run.
+
+    Args:
+        network, node, facts, define: as for ``infer_node``.
 
     Raises:
-        ModelError: they cannot be computed.
+        ModelError: the outputs cannot be computed.
     """
     if node.label in _SIZES:
         sizes = facts.sizes(node.proto.input[0])
@@ -404,7 +439,8 @@ def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
     """Return the value of a small ``Constant`` node without ONNX's checks: some models have
     hundreds.
 
-    None if ONNX has to check the node, or the value is too large in addition to ``held`` bytes.
+    None if ONNX has to check the node, or if the value and ``held`` bytes exceed the network's
+    budget.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
@@ -435,7 +471,7 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
 
     Raises:
         ModelError: its indices, values and sizes do not fit together.
-        BudgetError: it is too large in addition to ``held`` bytes.
+        BudgetError: the value and ``held`` bytes exceed the network's budget.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
@@ -456,10 +492,11 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
 def _keep_values(
     network: Network, node: NetworkNode, facts: Facts, results: Sequence[Array | Original]
 ) -> None:
-    """Set a node's values as known; values of initializers alone are kept for the next
-    time, too.
+    """Set ``results`` as the constants that a node's outputs are.
+
+    If the node reads initializers alone, the network keeps them for later graphs, too.
     """
-    # A value inside a function may have another name next time.
+    # A value inside a function may have another name in the next graph.
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
         facts.compare(node, name, array.shape)
@@ -472,7 +509,7 @@ def _keep_values(
 
 
 def _transposed(node: NetworkNode, facts: Facts) -> Original | None:
-    """Return a transposed large array that was not read yet, without reading it; None for other
+    """Return the output of a Transpose of a deferred array, which stays unread; None for other
     nodes.
     """
     if node.domain or node.proto.op_type != "Transpose":
@@ -486,8 +523,9 @@ def _transposed(node: NetworkNode, facts: Facts) -> Original | None:
 
 
 def _is_view(array: Array | Original, node: NetworkNode, facts: Facts) -> bool:
-    """Return whether a node's output takes no memory: one element repeated, or an input's
-    memory.
+    """Return whether a node's output takes no memory of its own.
+
+    It then repeats one element, or shares the memory of an input. False for an ``Original``.
     """
     if isinstance(array, Original):
         return False
@@ -497,17 +535,24 @@ def _is_view(array: Array | Original, node: NetworkNode, facts: Facts) -> bool:
 
 @cache
 def _itemsize(elem_type: int) -> int | None:
-    """Return the bytes of an element, or None for a type that no tensor has."""
+    """Return the bytes of an element of an ONNX type, or None for a type that no tensor has."""
     if elem_type not in helper.get_all_tensor_dtypes():
         return None
     return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).itemsize
 
 
 def check_budget(network: Network, what: str, name: str, facts: Facts, held: int = 0) -> None:
-    """Check that the network may hold a value in addition to ``held`` bytes.
+    """Check that a value and ``held`` bytes are within the network's budget.
+
+    Args:
+        network: the network.
+        what: the node or input, for the error.
+        name: the value; nothing is checked if its size is unknown.
+        facts: the known types.
+        held: bytes in use.
 
     Raises:
-        BudgetError: it takes more.
+        BudgetError: they exceed ``network.max_bytes``.
     """
     sizes, kind = facts.sizes(name), facts.types[name].tensor_type
     itemsize = _itemsize(kind.elem_type)
@@ -523,7 +568,7 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
 
 
 def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define) -> list[Array]:
-    """Return the outputs of a node whose inputs are known."""
+    """Return the outputs of a node whose inputs are known; ``define`` is as for ``infer_node``."""
     attributes = {a.name: a for a in node.proto.attribute}
     op_type = "" if node.domain else node.proto.op_type
     if op_type in _SIZES:
@@ -555,8 +600,12 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define)
 
 
 def one_node(node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequence[str]) -> OneNode:
-    """Return a model of one node for ONNX's tools, with its inputs, each once, and these
-    outputs.
+    """Return an ONNX model of one node, for ONNX's tools.
+
+    Args:
+        node: the node; each value that it reads is an input of the model once.
+        types: the types of its inputs and outputs, as far as they are known.
+        outputs: names of the model's outputs.
     """
     input_infos, output_infos = (
         [helper.make_value_info(name, types.get(name, TypeProto())) for name in names]
@@ -568,10 +617,12 @@ def one_node(node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequenc
 
 
 def _example(kind: TypeProto) -> Array:
-    """Return an array of an element type, for operators that read only the type."""
+    """Return a scalar of a type's element type, for operators that read only the type of an
+    input.
+    """
     return np.zeros((), helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
 
 
 def node_error(network: Network, node: NetworkNode, text: str) -> ModelError:
-    """Return the error for a node, with the model's and the node's names."""
+    """Return the error ``text`` with the names of the model and the node."""
     return ModelError(f"{network.label}: {node.described}: {text}")

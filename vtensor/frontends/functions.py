@@ -25,7 +25,10 @@ from vtensor.language.wording import counted
 
 
 def spellings_of(node: NetworkNode) -> list[Spelling]:
-    """Return the spellings of a node; the key of a foreign operator begins with its domain."""
+    """Return the ``Spelling`` objects that read a node's operator in the node's opset.
+
+    Empty if VTensor lacks the operator.
+    """
     return OPERATORS.spellings(node.label, node.opsets[node.domain])
 
 
@@ -43,13 +46,14 @@ def has_body(domain: str, op_type: str, opset: int) -> bool:
 
 
 def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionProto | None:
-    """Return the function that a node calls: the model's own, or ONNX's for an operator that is
-    missing.
+    """Return the function that a node calls: the model's own, or ONNX's if VTensor lacks the
+    operator.
 
-    None if there is none, or while types are unknown that ONNX's body depends on.
+    None if there is no function, or while types are unknown that ONNX's body depends on.
 
     Raises:
-        ModelError: the model's function takes fewer inputs, or reads a value that is not its own.
+        ModelError: the model's function has fewer inputs than the node, or reads a value that it
+            does not define.
     """
     function = network.functions.get(node.key)
     if function is None:
@@ -65,8 +69,11 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
 
 
 def _onnx_function(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | None:
-    """Return ONNX's own function for a node, of its opset's version or else of the first;
-    or None.
+    """Return the function by which ONNX defines a node's operator, or None.
+
+    It is the newest version up to the node's opset, or else the oldest. None if ONNX has no
+    function for the operator or for the types of these inputs, or if the rank of an input is
+    unknown.
     """
     if schema.has_function:
         version = _version(schema.function_opset_versions, node)
@@ -87,7 +94,7 @@ def _onnx_function(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProt
 
 
 def _parsed(function: bytes) -> FunctionProto:
-    """Return a function from its bytes."""
+    """Return the function that these bytes encode."""
     parsed: FunctionProto = FunctionProto.FromString(function)
     return parsed
 

@@ -1,4 +1,4 @@
-"""Inputs that ONNX's own shape inference does not survive, found by ``python -m tests.fuzz``.
+"""Nodes that ONNX's own shape inference does not survive, found by ``python -m tests.fuzz``.
 
 Inference is C++ and runs in this process: nodes that would end or stop it must not reach it.
 """
@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, TypeProto, helper
 
 from vtensor.frontends.tensors import MAX_RANK
 
-#: Largest number of integers in a row that may be a shape.
+#: Largest number of elements of a one-dim tensor of integers that may be a shape.
 _MAX_SHAPE_ELEMENTS = 4096
 
 #: Prefix of the name of a size that inference must not know; no model's own name begins with it.
@@ -36,10 +36,10 @@ _EQUATION = rf"{_TERM}(,{_TERM})*(->{_TERM})?"
 
 
 def attribute_fault(node: NodeProto) -> str:
-    """Return a fault in a node's attributes that is one for every operator, or an empty text.
+    """Return what is wrong with a node's attributes for any operator, or an empty text.
 
-    Inference keeps 32 bits of some axes and reads and writes memory where these point, makes as
-    many outputs as an attribute says, and trusts texts.
+    ONNX's inference does not check such attributes. It keeps 32 bits of some axes and accesses
+    memory at the result, makes as many outputs as an attribute says, and trusts texts.
     """
     for attribute in node.attribute:
         name = attribute.name
@@ -63,9 +63,10 @@ def attribute_fault(node: NodeProto) -> str:
 
 
 def bounded(kind: TypeProto) -> TypeProto:
-    """Return a type for inference, in which the size of a long row of integers is unknown.
+    """Return a type for ONNX's inference: a long one-dim int64 tensor gets a symbol as its size.
 
-    The row may be used as a shape, and inference would make as many dims as it has elements.
+    The tensor may be used as a shape, and inference would make as many dims as it has elements.
+    Other types stay as they are.
     """
     dims = kind.tensor_type.shape.dim
     if kind.tensor_type.elem_type != TensorProto.INT64 or len(dims) != 1:
@@ -76,7 +77,7 @@ def bounded(kind: TypeProto) -> TypeProto:
 
 
 def unbounded(kind: TypeProto) -> TypeProto:
-    """Return a type with the sizes that ``bounded`` removed."""
+    """Put the sizes that ``bounded`` has replaced back into a type, and return the type."""
     for dim in kind.tensor_type.shape.dim:
         if dim.dim_param.startswith(_HIDDEN_SIZE):
             dim.dim_value = int(dim.dim_param.removeprefix(_HIDDEN_SIZE))

@@ -1,11 +1,11 @@
-"""Names for dims: positions of values are unified by union-find, and each class gets one name.
+"""Names for dims: axes of values are unified by union-find, and each class gets one name.
 
-ONNX gives dims positions; operators here go by names. Every node says, through its operator's
-spelling, which positions are one dim, which names some must have and which names others might have.
-A class takes its first fixed name, else a hint, else a fresh one, always so that no value has one
-name twice. If that is impossible (x + x^T), the value gets a second name for its second position,
-and each node that needs another one sees the value under names of its own (``local_names``): a
-Rename, which moves nothing.
+ONNX numbers axes; operators here go by names. Every node says, through its operator's ``Spelling``,
+which axes are one dim, which names some must have and which names others might have. A class takes
+its first fixed name, else a hint, else a fresh one, always so that no value has one name twice. If
+that is impossible (x + x^T), the value gets a second name for its second axis, and each node that
+needs another one sees the value under names of its own (``local_names``): a Rename, which moves
+nothing.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 from vtensor.language.records import dataclass
 
 Names = tuple[str, ...]
-#: A value as naming sees it: each use of a constant is a value of its own.
+#: Key of a value while names are found: its name, or for a constant, a key for each use.
 Key = Hashable
 K = TypeVar("K", bound=Hashable)
-#: A position of a value.
+#: An axis of a value: the value and the number of the axis.
 Position = tuple[Key, int]
 
 
@@ -50,23 +50,23 @@ class UnionFind:
         return member
 
     def join(self, a: Hashable, b: Hashable) -> None:
-        """Make one set of two."""
+        """Unite the sets of ``a`` and ``b``."""
         first, second = sorted((self.find(a), self.find(b)), key=lambda root: self._rank[root])
         self._parent[second] = first
 
 
 @dataclass(eq=False)
 class NodeNaming:
-    """One node while names are found: a ``Naming`` for its spelling, and the result.
+    """A node while names are found: the ``Naming`` that its operator's ``Spelling`` gets and fills.
 
     Args:
         opset: version of ONNX's operators.
         keys: the value of each role, ``x0`` for input 0, ``y0`` for output 0.
-        ranks: number of positions by role.
+        ranks: number of axes by role.
         read_attribute: returns an attribute's value, or the default.
-        pairs: positions that the spelling unified.
-        fixed: names that the spelling fixed, by role.
-        hints: names that the spelling hinted at, by role.
+        pairs: pairs of axes that are one dim; an axis is a role and a number.
+        fixed: by role, the names that the axes must have.
+        hints: by role, names for axes that get no other name.
     """
 
     opset: int
@@ -79,7 +79,9 @@ class NodeNaming:
 
     @property
     def roles(self) -> list[str]:
-        """The roles of the inputs that are given, in order: ``x0 x1 ...``."""
+        """The roles of the inputs, without optional ones that are left out, in order: ``x0 x1
+        ...``.
+        """
         return [role for role in self.keys if role.startswith("x")]
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -87,34 +89,46 @@ class NodeNaming:
         return self.read_attribute(name, default)
 
     def rank(self, role: str) -> int:
-        """Return the number of positions of ``x0`` (input 0) or ``y0`` (output 0); 0 if absent."""
+        """Return the number of axes of ``x0`` (input 0) or ``y0`` (output 0); 0 if it is absent."""
         return self.ranks.get(role, 0)
 
     def name(self, role: str, names: str) -> None:
-        """Fix the names of a value's positions; ignored for another rank."""
+        """Fix the names of the axes of a role, ``names`` separated by spaces; ignored for another
+        rank.
+        """
         if len(names.split()) == self.rank(role):
             self.fixed.setdefault(role, tuple(names.split()))
 
     def same(self, role: str, position: int, other: str, other_position: int) -> None:
-        """Unify two positions; negative ones count from the end."""
+        """Declare that two axes, of the roles ``role`` and ``other``, are one dim.
+
+        Negative positions count from the end. Ignored if an axis does not exist.
+        """
         a, b = self._position(role, position), self._position(other, other_position)
         if a is not None and b is not None:
             self.pairs.append((a, b))
 
     def hint(self, role: str, names: str) -> None:
-        """Suggest names for positions that nothing else names; ignored for another rank."""
+        """Suggest names for axes of a role that get no other name; ignored for another rank."""
         if len(names.split()) == self.rank(role):
             self.hints.setdefault(role, tuple(names.split()))
 
     def _position(self, role: str, position: int) -> tuple[str, int] | None:
-        """Return a position counted from the start, or None if it does not exist."""
+        """Return an axis of a role, counted from the start, or None if it does not exist."""
         rank = self.rank(role)
         return (role, position % rank) if -rank <= position < rank else None
 
 
 @dataclass
 class _Class:
-    """A class: the positions that are one dim, and its name."""
+    """A set of axes that are one dim.
+
+    Attributes:
+        fixed: the first name that is prescribed for one of the axes; empty if there is none.
+        hint: the first name that is suggested for one of the axes; empty if there is none.
+        name: the name that all the axes get.
+        neighbours: representatives of the classes that must not have the same name.
+    """
 
     fixed: str = ""
     hint: str = ""
@@ -125,15 +139,15 @@ class _Class:
 def assign_names(
     ranks: Mapping[K, int], nodes: Iterable[NodeNaming], pinned: Mapping[K, Names] | None = None
 ) -> dict[K, Names]:
-    """Name every position of every value.
+    """Name every axis of every value.
 
     Args:
-        ranks: number of positions by value, in the order in which values appear.
-        nodes: the nodes with the results of their spellings, in running order.
-        pinned: values whose names are settled; they come before all fixed names.
+        ranks: number of axes by value, in the order in which values appear.
+        nodes: the nodes, in running order, with what their spellings have declared.
+        pinned: prescribed names of the axes of some values; they come before all fixed names.
 
     Returns:
-        The names of each value's positions, no name twice in a value.
+        The names of each value's axes, no name twice in a value.
     """
     sets = UnionFind()
     for key, rank in ranks.items():
@@ -162,7 +176,14 @@ def _collect(
     nodes: Sequence[NodeNaming],
     pinned: Mapping[K, Names],
 ) -> None:
-    """Set the first fixed name and the first hint of each class."""
+    """Set the first fixed name and the first hint of each class: of ``pinned``, then of the nodes.
+
+    Args:
+        sets: the unified axes, each a value and a number.
+        classes: the classes by representative, which are changed.
+        nodes: the nodes, in running order.
+        pinned: prescribed names of the axes of some values.
+    """
     rows: list[tuple[Key, Names, bool]] = [(key, names, True) for key, names in pinned.items()]
     for node in nodes:
         rows += [(node.keys[role], names, True) for role, names in node.fixed.items()]
@@ -177,8 +198,9 @@ def _collect(
 
 
 def _name_classes(classes: Mapping[Hashable, _Class]) -> None:
-    """Name classes: fixed names first, then hints, then fresh ones; no two classes of a value
-    alike.
+    """Name classes: fixed names first, then hints, then fresh ones.
+
+    Classes of axes of one value get different names.
     """
     for entry in classes.values():
         if all(classes[root].name != entry.fixed for root in entry.neighbours):
@@ -194,7 +216,7 @@ def _name_classes(classes: Mapping[Hashable, _Class]) -> None:
 
 
 def _first_free(stem: str, taken: Callable[[str], bool]) -> str:
-    """Return the first of ``C``, ``C1``, ``C2``, ... that is not taken, for the stem ``C``."""
+    """Return the first of ``C``, ``C1``, ``C2``, ... that is not taken, if ``stem`` is ``C``."""
     name, count = stem, 0
     while taken(name):
         count += 1
@@ -218,9 +240,13 @@ def _distinct(names: Sequence[str]) -> Names:
 def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Names]:
     """Return the names under which one node sees its operands, by role.
 
-    They are the assigned ones, unless the node fixes others or two positions that are one dim to it
-    have different names. Then its output's names come first, and dims that it keeps apart stay
-    apart.
+    They are the assigned ones, unless the node fixes other names, or two axes that are one dim to
+    the node have different names. Then its fixed names come first, next those of its outputs; dims
+    that are different to the node get different names.
+
+    Args:
+        node: the node, with what its spelling has declared.
+        assigned: names of the axes of each value.
     """
     result = {role: assigned[key] for role, key in node.keys.items()}
     agree = all(result[a][p] == result[b][q] for (a, p), (b, q) in node.pairs)
@@ -246,7 +272,9 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
 
 
 def _neighbours(sets: UnionFind, node: NodeNaming, root: Hashable) -> Iterable[Hashable]:
-    """Yield the classes that share a value with a class."""
+    """Yield the classes that share an operand of the node with class ``root``, by
+    representative.
+    """
     for role in node.keys:
         roots = [sets.find((role, position)) for position in range(node.rank(role))]
         if root in roots:

@@ -1,4 +1,4 @@
-"""An ONNX model, read and checked for structure; no operator is known here.
+"""An ONNX model, read and checked for structure, whatever its operators are.
 
 Any bytes give a ``Network`` or a ``ModelError``.
 """
@@ -53,7 +53,7 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: Placeholders for the name of a nameless size, besides texts without a letter or a digit.
+#: Texts that exporters write for a size without a name; texts without a letter or digit are, too.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
@@ -63,7 +63,7 @@ class InputType:
 
     Attributes:
         dtype: element type.
-        elem_type: ONNX's number of it.
+        elem_type: ONNX's number of the element type.
         sizes: each a number, the name of a symbol, or None for neither; None if no rank is
             declared.
     """
@@ -75,10 +75,10 @@ class InputType:
 
 @dataclass(frozen=True)
 class NetworkNode:
-    """A node under a name that no other node or value has.
+    """A node with a unique name.
 
     Attributes:
-        name: the unique name.
+        name: the name; no other node has it, and no value except an output of the node.
         proto: the ONNX node.
         opsets: version by domain; for a node of a function, the function's.
         origin: the node that this one is a part of, if a function or a loop was expanded.
@@ -91,7 +91,7 @@ class NetworkNode:
 
     @cached_property
     def domain(self) -> str:
-        """Its operator's domain; empty for ONNX's own."""
+        """Domain of the node's operator; empty for ONNX's own."""
         return domain_of(self.proto)
 
     @cached_property
@@ -101,12 +101,14 @@ class NetworkNode:
 
     @property
     def opset(self) -> int:
-        """Version of ONNX's own operators."""
+        """Version of ONNX's own operators for this node; 0 if none is imported."""
         return self.opsets.get("", 0)
 
     @cached_property
     def key(self) -> FunctionKey:
-        """Key of the function that the node calls, if its operator is one."""
+        """Key of the node's operator in ``Network.functions``, which has it if the node calls a
+        function.
+        """
         return self.domain, self.proto.op_type, self.proto.overload
 
     @property
@@ -124,7 +126,8 @@ class NetworkNode:
 
     @cached_property
     def described(self) -> str:
-        """Operator and name for errors, and the same of the model's own node that it is part of.
+        """Operator and name for errors, followed by those of the model's own node that it is part
+        of.
 
         >>> print(NetworkNode("a", NodeProto(op_type="Relu")).described)
         Relu 'a'
@@ -134,17 +137,19 @@ class NetworkNode:
 
     @cached_property
     def inputs(self) -> list[str]:
-        """Names of the inputs that are given."""
+        """Names of the inputs, without optional ones that are left out."""
         return [name for name in self.proto.input if name]
 
     @cached_property
     def outputs(self) -> list[str]:
-        """Names of the outputs that have one."""
+        """Names of the outputs, without optional ones that are left out."""
         return [name for name in self.proto.output if name]
 
     @property
     def reads(self) -> set[str]:
-        """Names of all values that it reads, including the outer values that its graphs read."""
+        """Names of all values that the node reads, including the outer values that its graphs
+        read.
+        """
         return reads_of(self.proto)
 
 
@@ -156,17 +161,17 @@ class Network:
         label: name of the model in errors.
         opsets: version by domain.
         arrays: initializers, and values that were folded from them alone.
-        declared: types that the model itself declares.
-        used: values that a node or the caller reads.
+        declared: types that the model itself declares, by value.
+        used: names of the values that a node or the caller reads.
         files: files of external data; None for a model from memory without a root.
         max_bytes: limit of the constants that are computed, in bytes.
         functions: the model's own functions.
         stored: the text of a graph that the model carries.
-        deferred: its arrays that are read later, or from other files.
+        deferred: the model's arrays that are read later, or from other files.
         folded: names in ``arrays`` that were computed and take memory of their own.
-        checked: nodes that were found to be as ONNX defines them.
-        local: dim names of the operands of single nodes, by what these depend on.
-        computed: small outputs by what they depend on; None if no operator computes them.
+        checked: names of the nodes that ONNX's checker has accepted.
+        local: cached results of ``local_of``: dim names by role, by the node's name and ranks.
+        computed: cached results of ``defined_outputs``; None if no operator computes the outputs.
         overridable: inputs that initializers give a default; they are not in ``inputs``.
     """
 
@@ -192,7 +197,9 @@ class Network:
     overridable: Mapping[str, InputType] = field(default_factory=dict)
 
     def overriding(self, names: Collection[str]) -> Network:
-        """Return the network as it was read, but with these of ``overridable`` as inputs."""
+        """Return the network as it was read, but ``names`` of ``overridable`` are inputs without a
+        default.
+        """
         dropped = {*names, *self.producers}  # a folded value may depend on a default
         arrays = {name: a for name, a in self.arrays.origins().items() if name not in dropped}
         return replace(
@@ -209,7 +216,7 @@ class Network:
 
     @cached_property
     def producers(self) -> dict[str, NetworkNode]:
-        """The node that computes each value."""
+        """The node that computes each value, by value."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     def value_names(self) -> set[str]:
@@ -234,7 +241,8 @@ def read_network(
         earlier: arrays that an earlier read of the same bytes has deferred already.
 
     Raises:
-        ModelError: it is missing, no ONNX, cut short, or its graph is inconsistent.
+        ModelError: the model is missing, no ONNX, cut short, or its graph is inconsistent.
+        BudgetError: external data or sparse initializers take more than ``max_bytes``.
     """
     proto, label, path, parts = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)
@@ -255,7 +263,11 @@ def read_network(
 
 
 def _path(given: str | os.PathLike[str]) -> Path:
-    """Return a path; raise InputError if it is none."""
+    """Return the folder of external data as a path.
+
+    Raises:
+        InputError: ``given`` is no path.
+    """
     if not isinstance(given, (str, os.PathLike)) or "\0" in str(given):
         raise InputError(f"external_data_root={given!r} is no path")
     return Path(given)
@@ -264,8 +276,10 @@ def _path(given: str | os.PathLike[str]) -> Path:
 def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
     """Return a model as ONNX parses it, its name in errors, its path, and its bytes in parts.
 
+    The path is None, and the parts are empty, for a ModelProto.
+
     Raises:
-        ModelError: it cannot be parsed.
+        ModelError: the model cannot be parsed.
     """
     if isinstance(model, ModelProto):
         label = f"model {model.graph.name or 'from memory'!r}"
@@ -294,6 +308,14 @@ def _network(
     have: Mapping[str, Original],
 ) -> Network:
     """Return the network of a parsed model.
+
+    Args:
+        proto: the model.
+        parts: the data that was separated from the model's bytes before they were parsed.
+        label: name of the model in errors.
+        files: files of external data; None for a model from memory without a root.
+        max_bytes: limit of the constants that are computed, in bytes.
+        have: arrays that an earlier read has deferred already, by name.
 
     Raises:
         ModelError: the model is inconsistent.
@@ -362,8 +384,11 @@ def _add_sparse(
     files: DataFiles | None,
     max_bytes: int,
 ) -> None:
-    """Add the sparse initializers of a graph to its arrays; together they may take
-    ``max_bytes``.
+    """Add the sparse initializers of a graph to ``arrays`` as dense arrays.
+
+    Raises:
+        ModelError: a name is there twice or missing, or a tensor is inconsistent.
+        BudgetError: the dense arrays take more than ``max_bytes`` together.
     """
     for sparse in graph.sparse_initializer:
         name = sparse.values.name
@@ -375,7 +400,7 @@ def _add_sparse(
 
 
 def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
-    """Return the version of each domain.
+    """Return the version of each domain; the newest one if a domain is imported twice.
 
     Raises:
         ModelError: a domain is no text, or a version does not fit in 32 bits.
@@ -390,10 +415,10 @@ def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def _opsets(proto: ModelProto) -> dict[str, int]:
-    """Return the version of each domain of a model, checked.
+    """Return the version of each domain that a model imports.
 
     Raises:
-        ModelError: a version is unknown, or there are none.
+        ModelError: the installed onnx does not know a version, or the model imports none.
     """
     if not 1 <= proto.ir_version <= onnx.IR_VERSION:
         raise ModelError(
@@ -445,15 +470,15 @@ def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
 def _overridable(graph: GraphProto, arrays: Mapping[str, Array | Original]) -> dict[str, InputType]:
     """Return the inputs that an initializer gives a default, with the types that they declare.
 
-    A declared type that no input may have, or that the default contradicts, is ignored: the input
-    then has the default's type and sizes.
+    An input has the type and sizes of its default instead if its declared type is one that no input
+    may have, or contradicts the default.
     """
     inputs: dict[str, InputType] = {}
     for value in graph.input:
         if (default := arrays.get(value.name)) is None:
             continue
         elem_type = helper.np_dtype_to_tensor_dtype(default.dtype)
-        with suppress(ModelError):  # strings: no run takes them
+        with suppress(ModelError):  # no input if its default is an array of strings
             kind = InputType(element_type(elem_type, value.name), elem_type, tuple(default.shape))
             inputs[value.name] = kind
             declared = _inputs(GraphProto(input=[value]), ())[value.name]
@@ -493,11 +518,12 @@ def reads_of(node: NodeProto) -> set[str]:
 def needed(
     nodes: Sequence[NetworkNode], outputs: Iterable[str]
 ) -> tuple[list[NetworkNode], set[str]]:
-    """Return the nodes that outputs need, in running order, and all values that these read.
+    """Return the nodes that outputs need, in running order, and the names of all values that are
+    read.
 
     Args:
         nodes: nodes in running order.
-        outputs: names of values.
+        outputs: names of values, which count as read.
     """
     used, needed_nodes = set(outputs), []
     for node in reversed(nodes):
@@ -515,15 +541,17 @@ def running_nodes(
     origin: NetworkNode | None = None,
     prefix: str = "",
 ) -> tuple[list[NetworkNode], set[str]]:
-    """Return the nodes that outputs need, in running order, and the values that are read.
+    """Return the nodes that outputs need, in running order, and the names of all values that are
+    read.
 
     Args:
         protos: ONNX nodes in any order.
-        given: values that exist without them.
+        given: names of the values that no node computes.
         outputs: names of the values that are delivered.
         opsets: version by domain.
-        origin: the node that all of these are a part of.
-        prefix: first part of their names after that node's.
+        origin: the node that these nodes are a part of; its name begins theirs. None for the
+            model's own nodes.
+        prefix: the part of their names that follows.
 
     Raises:
         ModelError: a value is defined twice or nowhere, or a node has a domain without a version.
@@ -572,7 +600,7 @@ def _spell_plainly(node: NodeProto) -> None:
 
 
 def _check_text(*texts: object) -> None:
-    """Check that names are text: protobuf returns bytes for invalid UTF-8."""
+    """Raise ModelError if a name is no text: protobuf returns bytes for invalid UTF-8."""
     for text in texts:
         if not isinstance(text, str):
             raise ModelError(f"the name {text!r} is not valid UTF-8")
@@ -582,6 +610,11 @@ def _running_order(
     nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]
 ) -> list[int]:
     """Return the indices of the nodes in running order: the file's own order if that is valid.
+
+    Args:
+        nodes: the nodes.
+        producer: index of the node that defines each value.
+        given: names of the values that no node computes.
 
     Raises:
         ModelError: a value is defined nowhere, or the nodes form a cycle.
@@ -612,9 +645,10 @@ def _running_order(
 def _with_unique_names(
     nodes: Sequence[NodeProto], order: Iterable[int], given: set[str], prefix: str
 ) -> Iterator[tuple[str, NodeProto]]:
-    """Yield nodes with unique names, ``op_type:index`` for a node without a name.
+    """Yield the nodes, in this order, with unique names.
 
-    A node may have the name of its own output, not that of another value.
+    A name is ``prefix`` and the node's own, or ``op_type:index`` for a node without one. It may be
+    that of the node's own output, not that of another value.
     """
     taken, counts = set[str](), dict[str, int]()
     values = {name for node in nodes for name in node.output}

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from vtensor.frontends.files.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
-#: Size in place of an open one when operators are asked for sizes; image networks can halve it five
-#: times.
+#: Size in place of an open one when operators compute sizes; image networks halve it five times.
 EXAMPLE_SIZE = 32
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
@@ -60,13 +59,13 @@ def load_onnx(
         external_data_root: the folder of the model's files of external data, as for a Session.
 
     Returns:
-        The graph, sealed. Values have ONNX's names; a value's dims are presented in the order of
-        ONNX's positions. A model that ``export`` or ``save_onnx`` has written gives the graph that
-        it was written from, with its own names and open sizes.
+        The graph, sealed. Values have ONNX's names, and their dims the order of ONNX's axes. A
+        model that ``export`` or ``save_onnx`` has written gives the graph that it was written from,
+        with its own names and open sizes.
 
     Raises:
         ModelError: the model is missing, damaged, or not valid ONNX.
-        UnsupportedOperatorError: no operator here runs some nodes; lists all of them.
+        UnsupportedOperatorError: VTensor cannot run some nodes; the error lists all of them.
         InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
         ValuesNeededError: the values of inputs decide shapes, and are not in ``values``.
         BudgetError: a constant would take more memory than ``max_bytes``.
@@ -122,37 +121,39 @@ class Model:
             model, max_bytes=max_bytes, external_data_root=external_data_root, earlier=earlier
         )
         self._deciding: dict[str, None] = {}
-        #: Whether operators are asked for sizes, since ONNX's inference was wrong before.
+        #: Whether operators compute all sizes, since ONNX's inference was wrong before.
         self._own_sizes = False
-        #: Difference of an operator's sizes from those of ONNX's inference, by node.
+        #: By node, how its operator's sizes differ from those of ONNX's inference.
         self.differences: dict[str, str] = {}
         self._earlier: dict[Hashable, NamedNetwork] = {}  # by ``_kind``
-        ready()  # the operators' spellings
+        ready()  # fills the registry, through which spellings are found
         stored = self._network.stored
-        #: The graph's text that the model carries, and the graph if the model was written from it.
+        #: The text of a graph that the model carries, and this graph; None without a text, and
+        #: no graph if the model's nodes are not what it is written as.
         self.text = stored
         self.stored = stored_graph(stored) if stored else None
-        #: Its arrays that are read later.
+        #: The arrays that are read later.
         self.deferred = self._network.deferred
 
     @property
     def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
-        """Element type and sizes of each input; a symbolic size is None, and so are the sizes of no
-        rank.
+        """Element type and sizes of each input, by name.
+
+        A symbolic size is None; the sizes are None instead of a tuple if no rank is declared.
         """
         return _kinds(self._network.inputs)
 
     @property
     def symbols(self) -> dict[str, tuple[int | str | None, ...] | None]:
-        """Sizes of each input as the model declares them: numbers, names, None without a name.
+        """Sizes of each input as the model declares them: numbers, names, None for neither.
 
-        None instead of a tuple if it declares no rank.
+        The sizes are None instead of a tuple if no rank is declared.
         """
         return {name: kind.sizes for name, kind in self._network.inputs.items()}
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """The inputs whose values decide shapes, as far as graphs that were made have shown."""
+        """Names of the inputs whose values decide shapes, as far as earlier graphs have shown."""
         return tuple(self._deciding)
 
     @property
@@ -162,11 +163,14 @@ class Model:
 
     @property
     def overridable(self) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
-        """Element type and sizes of the initializers that are declared as inputs as well."""
+        """Element type and sizes of the initializers that are declared as inputs as well, by
+        name.
+        """
         return _kinds(self._network.overridable)
 
     def overriding(self, names: Collection[str]) -> Model:
-        """Return the model with these of ``overridable`` as inputs.
+        """Return the model with ``names``, which are in ``overridable``, as inputs without a
+        default.
 
         It shares arrays and nodes with this model, but nothing that was computed from defaults.
         """
@@ -181,7 +185,8 @@ class Model:
         """Return the graph for these sizes of inputs, and for the values of some.
 
         Raises:
-            UnsupportedOperatorError: VTensor lacks operators of the model; lists all of them.
+            UnsupportedOperatorError: VTensor lacks operators of the model; the error lists all of
+                them.
             InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
             ModelError: shapes do not fit, or depend on data.
             ValuesNeededError: inputs' values decide shapes; ``deciding`` then names them.
@@ -195,8 +200,9 @@ class Model:
             raise
 
     def _graph(self, shapes: Shapes, values: Values) -> Graph:
-        """Return the graph, rebuilt from an earlier one's names if there is one of the same
-        kind.
+        """Return the graph for sizes and values of inputs.
+
+        The dim names of an earlier graph of the same kind (``_kind``) are used if there is one.
         """
         checked = self._checked_values(values)
         sizes = self._bound_sizes(
@@ -235,11 +241,14 @@ class Model:
     def _built(
         self, named_of: Callable[[], NamedNetwork], outputs: Mapping[str, Names] | None = None
     ) -> tuple[NamedNetwork, Graph]:
-        """Build a graph, again with the operators' own sizes if one differs from ONNX's inference.
+        """Name the dims of the network and build its graph.
+
+        If an operator's sizes differ from those of ONNX's inference, both are done again with the
+        operators' sizes.
 
         Args:
-            named_of: infers types and names dims.
-            outputs: dim names under which outputs are delivered.
+            named_of: infers types and names dims; it returns the named network.
+            outputs: dim names of the graph's outputs, by output.
 
         Returns:
             The named network and its graph.
@@ -260,8 +269,13 @@ class Model:
     ) -> Graph | None:
         """Return the graph as ``graph`` makes it, for the symbolic sizes of a trace.
 
-        None if the sizes contradict the model, which ``graph`` reports, or if sizes decide more of
-        the graph than numbers.
+        None if the sizes contradict the model, which ``graph`` reports; if a function or control
+        flow is expanded, which may depend on sizes; or if the model carries its graph's text.
+
+        Args:
+            shapes: sizes of inputs, symbolic or not.
+            values: values of inputs, which become constants.
+            trace: the trace of the symbolic sizes; rows are added to it.
 
         Raises:
             Exception: of any kind, if something cannot be traced.
@@ -294,16 +308,15 @@ class Model:
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]
     ) -> tuple[frozenset[str], tuple[int, ...]]:
-        """Return the kind of a graph: graphs of one kind have the same names and nodes.
+        """Return a key that is equal for graphs of the same names and nodes.
 
-        Two graphs are of one kind if the same inputs have a value and the inputs that declare no
-        rank have the same ranks.
+        It holds the inputs that have a value, and the ranks of the inputs that declare none.
         """
         open_ranks = (name for name, kind in self._network.inputs.items() if kind.sizes is None)
         return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)
 
     def _with_sizes(self, graph: Graph, shapes: Shapes) -> Graph:
-        """Return a graph with its open sizes set to those of the inputs."""
+        """Return ``graph`` with the sizes of its inputs in ``shapes`` in place of the open ones."""
         sizes = {
             str(size): index(number)
             for name in graph.inputs
@@ -313,7 +326,8 @@ class Model:
         return graph.with_sizes(sizes) if sizes else graph
 
     def ports(self) -> tuple[list[Port], list[Port]]:
-        """Return inputs and outputs with their dim names, which are those of every ``graph()``.
+        """Return the ports of the inputs and of the outputs, with the dim names of every
+        ``graph()``.
 
         Raises:
             ModelError: an output's element type is unknown or not supported.
@@ -332,7 +346,7 @@ class Model:
         return self._input_ports(), outputs
 
     def _input_ports(self) -> list[Port]:
-        """Return the inputs with their dim names, which are those of every ``graph()``."""
+        """Return the ports of the inputs, with the dim names of every ``graph()``."""
         names = self._symbolic.names
         return [
             Port(name, dtype, shape or (), names[name], any_rank=shape is None)
@@ -340,7 +354,9 @@ class Model:
         ]
 
     def _promised(self) -> dict[str, Names]:
-        """Return the dim names of the outputs whose rank follows from the model alone."""
+        """Return the dim names of the outputs whose rank follows from the model alone, by
+        output.
+        """
         facts = self._symbolic.facts
         promised = {}
         for name in self._network.outputs:
@@ -353,7 +369,7 @@ class Model:
 
     @cached_property
     def _symbolic(self) -> NamedNetwork:
-        """Names and types, as far as they follow from the model alone."""
+        """The named network for the sizes that the model declares, with symbolic sizes unknown."""
         return self._named({name: shape for name, (_, shape) in self.inputs.items()})
 
     def _named(
@@ -364,8 +380,13 @@ class Model:
     ) -> NamedNetwork:
         """Infer the model's types for sizes of inputs, and name the dims of its values.
 
-        ONNX's inference is asked first. If it does not take the model, or an operator has made
-        other sizes before, the operators' own sizes count.
+        ONNX's inference gives the sizes. If it refuses the model, or an operator has made other
+        sizes before, the operators do.
+
+        Args:
+            sizes: sizes of every input, None for an open one; None for an input of open rank.
+            values: values of inputs that are known before a run.
+            pinned: prescribed dim names, by value.
         """
         from vtensor.frontends.builder import name_values
         from vtensor.frontends.expansion import infer
@@ -389,7 +410,8 @@ class Model:
     def _operators_accept(
         self, sizes: Mapping[str, Sequence[int | None] | None], values: Mapping[str, Array] | None
     ) -> bool:
-        """Return whether the operators take a model that ONNX's inference refuses.
+        """Return whether VTensor's operators accept the sizes of a model that ONNX's inference
+        refuses.
 
         EXAMPLE_SIZE replaces open sizes.
         """
@@ -406,7 +428,11 @@ class Model:
         return True
 
     def _checked_values(self, values: Values) -> dict[str, Array]:
-        """Return given values, checked against the inputs."""
+        """Return the values of inputs as arrays.
+
+        Raises:
+            InputError: there is no such input, or it has another element type or shape.
+        """
         inputs = self.inputs
         unknown = [str(name) for name in values if name not in inputs]
         if unknown:
@@ -421,7 +447,11 @@ class Model:
         return checked
 
     def _bound_sizes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-        """Return the sizes of all inputs; raise InputError if one is missing or wrong."""
+        """Return the sizes of all inputs, by name; those not in ``shapes`` follow from the model.
+
+        Raises:
+            InputError: a size is missing or wrong, or there is no such input.
+        """
         unknown = [str(name) for name in shapes if name not in self._network.inputs]
         if unknown:
             have = ", ".join(self._network.inputs) or "none"
@@ -457,10 +487,12 @@ class Model:
     def _check_shape(
         self, name: str, shape: Sequence[SupportsIndex], symbols: dict[str, tuple[str, int]]
     ) -> None:
-        """Check a given shape against the declared one, and record the sizes of symbols.
+        """Check a given shape of input ``name`` against the declared one.
+
+        Sizes of symbols are added to ``symbols``: by symbol, the input that has it and its size.
 
         Raises:
-            InputError: it is no shape, or contradicts the declaration or an earlier symbol.
+            InputError: ``shape`` is no shape, or contradicts the declaration or an earlier input.
         """
         known = self._network.inputs[name].sizes
         declared = "of any rank" if known is None else _listed(known)
@@ -486,23 +518,24 @@ class Model:
 def _kinds(
     inputs: Mapping[str, InputType],
 ) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
-    """Return the element type and sizes of each input; a symbolic size is None, and so is an open
-    rank.
+    """Return the element type and sizes of each input, by name.
+
+    A symbolic size is None; the sizes are None instead of a tuple if no rank is declared.
     """
     return {name: (kind.dtype, _numbers(kind.sizes)) for name, kind in inputs.items()}
 
 
 def _numbers(sizes: Sequence[int | str | None] | None) -> tuple[int | None, ...] | None:
-    """Return declared sizes, None in the place of a symbol."""
+    """Return declared sizes with None for each symbol; None if no rank is declared."""
     return None if sizes is None else tuple(s if isinstance(s, int) else None for s in sizes)
 
 
 def _listed(sizes: Sequence[int | str | None]) -> str:
-    """Return declared sizes as errors write them."""
+    """Return declared sizes as text for errors."""
     return f"({', '.join('?' if s is None else str(s) for s in sizes)})"
 
 
 def _check_mapping(given: object, what: str) -> None:
-    """Check that an argument is a mapping or None."""
+    """Check that argument ``what`` is a mapping or None; raise InputError if it is not."""
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"{what}={given!r} is not {{name: ...}}")

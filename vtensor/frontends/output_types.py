@@ -1,4 +1,4 @@
-"""Types of a node's outputs that ONNX's inference does not know, from its operator."""
+"""Types of a node's outputs that ONNX's inference does not know, from the node's operator."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from vtensor.language.tensor import VTensor
 
 
 def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, TypeProto]:
-    """Return the types of a node's outputs, by the first spelling that can read the node alone.
+    """Return the types of a node's outputs by name, as the operators that it is read as compute
+    them.
 
-    The sizes of its inputs must be known. A node that cannot be read has none; the builder meets it
-    again and reports why.
+    The sizes of the node's inputs must be known. The first ``Spelling`` that can read the node
+    counts. Empty if none can: the builder reads the node again and reports why.
     """
     named = name_values(replace(network, nodes=[node], inputs={}), facts)
     for _, naming in named.nodes:
@@ -46,7 +47,10 @@ def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, T
 
 
 def _type(value: VTensor, order: Names) -> TypeProto:
-    """Return the type of a value presented in this order, or in its own if its dims are others."""
+    """Return the ONNX type of a value with its dims in this order.
+
+    If ``order`` does not have the value's dims, the order of ``value.dims`` counts.
+    """
     dims = order if set(order) == set(value.dims) else tuple(value.dims)
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
     return helper.make_tensor_type_proto(kind, [value.size(dim) for dim in dims])
@@ -54,26 +58,29 @@ def _type(value: VTensor, order: Names) -> TypeProto:
 
 @dataclass(eq=False)
 class _Inputs:
-    """The inputs of one node, whose values are known or not (``Values``)."""
+    """The ``Values`` of one node, whose inputs are constants or of known sizes."""
 
     node: NetworkNode
     facts: Facts
     local: Mapping[str, Names]
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return the array of a constant, or its Original; None if the value is not known."""
+        """Return a constant's array, or its ``Original`` if that can be read later.
+
+        None if value ``name`` is computed in a run.
+        """
         return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
-        """Return an input that is not known before a run."""
+        """Return a VTensor of an input that is computed in a run: its type and dims."""
         names = self.local[f"x{list(self.node.proto.input).index(name)}"]
         kind = element_type(self.facts.types[name].tensor_type.elem_type, f"value {name!r}")
         sizes = self.facts.sizes(name) or ()
         return VTensor(kind, {d: size or 0 for d, size in zip(names, sizes, strict=True)})
 
     def need(self, _name: str) -> None:
-        """Do nothing: no caller can supply values here."""
+        """Do nothing: while types are inferred, no values of inputs are asked for."""
 
     def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
-        """Return None: nothing was renamed before."""
+        """Return None: no Rename was added before this node."""
         return None

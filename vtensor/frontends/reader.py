@@ -1,4 +1,4 @@
-"""Reader of one ONNX node, for an operator's spelling.
+"""Reader of one ONNX node, for an operator's ``Spelling``, which turns the node into operators.
 
 A reader changes nothing. It collects the operators that the spelling adds, each on descriptions of
 its outputs. The builder adds them to the graph only once the spelling has read the whole node, so a
@@ -28,30 +28,41 @@ from vtensor.language.tensor import Option, VTensor
 
 
 class NodeRefused(UnsupportedOperatorError):
-    """Raised if a spelling refuses one node; the builder collects these into one error."""
+    """Raised if an operator's ``Spelling`` refuses to read a node; the builder collects these
+    errors.
+    """
 
 
 class Values(Protocol):
-    """The values that a reader asks its builder for."""
+    """The values that a reader asks its builder for, by name."""
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return the array of a constant, or its Original; None if a value is computed from
-        data.
+        """Return a constant's array, or its ``Original`` if that can be read later.
+
+        None if value ``name`` is computed in a run.
         """
 
     def data(self, name: str) -> VTensor:
-        """Return a value that is computed from data."""
+        """Return a VTensor of a value that is computed in a run."""
 
     def need(self, name: str) -> None:
-        """Require that a value is known before a run; raise if inputs' values decide it."""
+        """Raise ValuesNeededError if the values of some inputs would make value ``name`` known."""
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """Return the result of an earlier Rename of a value to these names, or None."""
+        """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
+        None.
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A constant that a spelling has asked for, under dim names of its own."""
+    """A constant that an operator's ``Spelling`` has asked for while it reads a node.
+
+    Attributes:
+        name: its name in the ONNX model, or a description if the node has made it.
+        origin: its array, or an ``Original`` if that can be read later.
+        value: a VTensor of its type, with the dim names that the spelling has asked for.
+    """
 
     name: str
     origin: Array | Original
@@ -59,17 +70,17 @@ class Constant:
 
     @property
     def array(self) -> Array:
-        """The elements."""
+        """The elements; a deferred array is read now."""
         return array_of(self.origin)
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """An operator that a spelling has added.
+    """An operator that a ``Spelling`` has added while it reads a node.
 
     Attributes:
         op, inputs, outputs: the operator and its operands.
-        names: dim names of the output, if the operator is a Rename of an operand.
+        names: dim names of the output if the operator is a Rename; else empty.
     """
 
     op: object
@@ -79,7 +90,12 @@ class Added:
 
 
 def attribute_value(attribute: AttributeProto, files: DataFiles | None) -> Any:
-    """Return an attribute in Python: text as ``str``, tensors as arrays, lists as lists."""
+    """Return an attribute in Python: text as ``str``, tensors as arrays, lists as lists.
+
+    Args:
+        attribute: the attribute.
+        files: files of external data; None for a model from memory without a root.
+    """
     value = helper.get_attribute_value(attribute)
     if attribute.type == AttributeProto.TENSOR:
         return tensor_array(attribute.t, files)
@@ -95,16 +111,16 @@ _LISTS = (AttributeProto.INTS, AttributeProto.FLOATS)
 
 @dataclass(eq=False)
 class Reader:
-    """A ``NodeReader``.
+    """The ``NodeReader`` of one ONNX node: an operator's ``Spelling`` reads the node through it.
 
     Args:
         node: the ONNX node.
         opset: version of ONNX's operators.
-        local: dim names under which this node sees its operands, by role.
+        local: dim names under which this node sees its operands, by role (``x0``: input 0).
         values: source of the operands.
         read_attribute: returns an attribute's value, or the default.
         added: the operators that the spelling has added.
-        constants: the constants that it has asked for, by the id of their VTensor.
+        constants: the constants that the spelling has asked for, by the ``id`` of their VTensors.
     """
 
     node: NetworkNode
@@ -123,7 +139,9 @@ class Reader:
         return self.read_attribute(name, default)
 
     def element_type(self, name: str) -> str:
-        """Return the element type that an attribute numbers; empty if it is absent or 0."""
+        """Return the element type whose ONNX number an attribute has; empty if it is absent or
+        0.
+        """
         number = int(self.attribute(name, 0))
         try:
             return element_type(number, f"attribute {name}") if number else ""
@@ -135,7 +153,11 @@ class Reader:
         return index < len(self.node.proto.input) and bool(self.node.proto.input[index])
 
     def input(self, index: int, names: str = "") -> VTensor:
-        """Return input ``index``; with ``names``, one per position, under these dim names."""
+        """Return input ``index`` as a VTensor.
+
+        Its dims have the names ``names``, one for each axis, separated by spaces; if that is empty,
+        those that were assigned.
+        """
         name = self._input_name(index)
         origin = self.values.origin(name)
         wanted = tuple(names.split()) or self.local[f"x{index}"]
@@ -148,7 +170,7 @@ class Reader:
 
     @property
     def inputs(self) -> list[VTensor]:
-        """All inputs that are given."""
+        """All inputs, without optional ones that are left out."""
         return [self.input(i) for i in range(len(self.node.proto.input)) if self.has(i)]
 
     def constant(self, index: int) -> Any:
@@ -168,14 +190,16 @@ class Reader:
         return array_of(origin)
 
     def axis(self, index: int, of: VTensor) -> str:
-        """Return the dim of a value at a position; a negative one counts from the end."""
+        """Return the name of dim ``index`` of a value; a negative index counts from the end."""
         names = list(of.dims)
         if not -len(names) <= index < len(names):
             raise self.refuse(f"axis {index} does not exist in {of.summary()}")
         return names[index]
 
     def output_names(self, index: int = 0) -> Names:
-        """Return the dim names of an output, one per position."""
+        """Return the dim names of output ``index``, one for each axis; empty if the output is
+        absent.
+        """
         return self.local.get(f"y{index}", ())
 
     @property
@@ -188,8 +212,9 @@ class Reader:
         return self._add(op, inputs)
 
     def ahead(self, op: object, *inputs: VTensor) -> VTensor:
-        """Add an operator of one output and return the output; of constants it makes another
-        constant now.
+        """Add an operator of one output and return the output.
+
+        If all inputs are constants, the output is computed now instead, and is a constant, too.
         """
         constants = [self.constants.get(id(value)) for value in inputs]
         operands = [(c.value, c.array) for c in constants if c is not None]
@@ -202,11 +227,12 @@ class Reader:
         return self._constant(name, array, tuple(output.dims))
 
     def made(self, array: Array, names: Sequence[str]) -> VTensor:
-        """Return a constant of the node's own; ``names`` are the dims of its axes."""
+        """Return a new constant of the node; ``names`` are the dims of the array's axes."""
         return self._constant(f"{self.name}: constant {len(self.constants)}", array, tuple(names))
 
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
-        """Return the same elements in presentation order under other dims.
+        """Return ``x`` reshaped to ``dims``; the elements keep the order that they have by
+        ``x.dims``.
 
         A constant becomes another constant; if only names differ, only the names change.
         """
@@ -222,21 +248,22 @@ class Reader:
         return self.ordered(value, tuple(dims), tuple(dims))
 
     def refuse(self, reason: str) -> NodeRefused:
-        """Return the error that says that this node is not supported, and why."""
+        """Return the error that the operator's ``Spelling`` does not support this node."""
         return NodeRefused(reason)
 
     def ordered(self, value: VTensor, order: Names, names: Names) -> VTensor:
-        """Return a value presented in the order of its dims ``order``, with these renamed to
-        ``names``.
+        """Return a value with its dims in the order ``order``, renamed to ``names``.
+
+        If ``order`` has other dims than the value, the value's own order counts.
         """
         if set(value.dims) != set(order):
-            order = tuple(value.dims)  # the operator's own names: positions decide
+            order = tuple(value.dims)  # the operator has named its output's dims itself
         if tuple(value.dims) == order:
             return self._with_names(value, names)
         return self._rename(value, tuple(zip(order, names, strict=True)), names)
 
     def _with_names(self, value: VTensor, names: Names) -> VTensor:
-        """Return a value under other dim names, position for position."""
+        """Return a value with its dims renamed to ``names``, axis by axis."""
         have = tuple(value.dims)
         if have == names:
             return value
@@ -248,7 +275,7 @@ class Reader:
         return self._rename(value, tuple(p for p in pairs if p[0] != p[1]), names)
 
     def _constant(self, name: str, origin: Array | Original, names: Names) -> VTensor:
-        """Return a new constant under these dim names."""
+        """Return a new constant with these dim names, and list it in ``constants``."""
         sizes = dict(zip(names, origin.shape, strict=True))
         if len(sizes) != origin.ndim:
             raise GraphError(f"{self.name}: {name!r} cannot have the names {' '.join(names)}")
@@ -257,7 +284,13 @@ class Reader:
         return value
 
     def _rename(self, value: VTensor, pairs: tuple[tuple[str, str], ...], names: Names) -> VTensor:
-        """Return a value with dims renamed, by an earlier Rename if there is one."""
+        """Return a value with dims renamed, by an earlier Rename if there is one.
+
+        Args:
+            value: the value.
+            pairs: the old and the new name of each dim that gets another name.
+            names: names of all dims of the result, in order.
+        """
         earlier_result = self.values.renamed(value, names)
         if earlier_result is not None:
             return earlier_result
@@ -270,13 +303,16 @@ class Reader:
         return result
 
     def _add(self, op: object, inputs: tuple[VTensor, ...], names: Names = ()) -> Any:
-        """Add an operator and return its outputs."""
+        """Add an operator and return its output, or a tuple if it has several.
+
+        If the operator is a Rename, ``names`` are the dims of its output.
+        """
         outputs = run_compute(Context(node=self.name), op, inputs)
         self.added.append(Added(op, inputs, outputs, names))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _input_name(self, index: int) -> str:
-        """Return the name of an input; refuse the node if it is absent."""
+        """Return the name of input ``index``; raise NodeRefused if the input is absent."""
         if not self.has(index):
             raise self.refuse(f"input {index} is absent")
         return str(self.node.proto.input[index])

@@ -1,11 +1,11 @@
-"""Rebuilding a model's graph for other sizes, from names that are known: nodes are read, and
-nothing is inferred.
+"""Rebuilding a model's graph for other sizes, with dim names that are known.
 
-The earlier graph has shown what holds for all sizes: that nodes are as ONNX defines them, which of
-them are known before a run, the names of dims. Sizes come from the operators themselves. They must
-agree with ONNX's inference for open sizes, or agreed with it for other sizes. Only values that are
-known before a run are inferred and computed again. If anything differs, an error is raised; the
-caller then reads the model from scratch and reports what is wrong.
+Nodes are read again, but types are not inferred. The earlier graph has shown what holds for all
+sizes: that nodes are as ONNX defines them, which of them are known before a run, the names of dims.
+Sizes come from the operators themselves. They must agree with ONNX's inference for open sizes, or
+agreed with it for other sizes. Only values that are known before a run are inferred and computed
+again. If anything differs, an error is raised; the caller then reads the model from scratch and
+reports what is wrong.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ def rebuilt(
     reference: bool,
     outputs: Mapping[str, Names],
 ) -> Graph:
-    """Return the graph of a network whose values have names.
+    """Return the graph of a network whose dims have names, for these sizes.
 
     Args:
         earlier: the names of a network in which nothing was expanded, with facts about open sizes,
             or without facts.
         sizes: sizes of every input.
-        values: values of the inputs that had values then.
+        values: values of the inputs that had values when ``earlier`` was made.
         reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
-        outputs: dim names under which outputs are delivered.
+        outputs: dim names of the graph's outputs, by output.
 
     Raises:
-        Exception: of any kind, if something differs.
+        Exception: of any kind, if something differs from ``earlier``.
     """
     facts = facts_of(earlier.network, sizes, values)
     return Rebuilder(replace(earlier, facts=facts), reference, earlier.facts).build(outputs)
 
 
 class Rebuilder(Builder):
-    """A builder that infers as it goes.
+    """A builder that takes each value's sizes from the operator that computes the value.
 
     Args:
         named: the network with its names.
         reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
-        before: facts about open sizes.
+        before: facts about open sizes, which the operators' sizes must not contradict.
     """
 
     def __init__(self, named: NamedNetwork, reference: bool, before: Facts) -> None:
@@ -68,11 +68,11 @@ class Rebuilder(Builder):
         self._namings = {node.name: naming for node, naming in named.nodes}
 
     def _nodes(self) -> None:
-        """Add every node; raise ModelError if one is not read as before."""
+        """Add every node; raise ModelError if one is not read as in the earlier graph."""
         for node in self._network.nodes:
             checkpoint()
             if any(name in self._facts.arrays for name in node.outputs):
-                continue  # folded for earlier sizes, from initializers alone
+                continue  # an earlier graph has folded it, from initializers alone
             if (naming := self._namings.get(node.name)) is None:
                 self._fold(node)
                 continue
@@ -84,7 +84,7 @@ class Rebuilder(Builder):
                     self._know(name, value)
 
     def _know(self, name: str, value: VTensor) -> None:
-        """Set the sizes of a value that its operator has made.
+        """Set the sizes of value ``name`` to those of ``value``, as its operator has computed it.
 
         Raises:
             ModelError: it is larger than the budget, or ONNX's inference says other sizes.
@@ -98,7 +98,11 @@ class Rebuilder(Builder):
             raise ModelError(f"{name} has other sizes than ONNX's inference says")
 
     def _fold(self, node: NetworkNode) -> None:
-        """Compute a node that was known before a run; raise ModelError if it is no longer."""
+        """Compute a node that was known before a run in the earlier graph.
+
+        Raises:
+            ModelError: the node is not known before a run for these sizes.
+        """
         for name in node.inputs:
             if name not in self._facts.types:
                 self._facts.types[name] = _type(self.data(name))

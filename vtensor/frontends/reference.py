@@ -14,9 +14,9 @@ from vtensor.language.tensor import VTensor
 
 
 def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spelling | None:
-    """Return a spelling for a node without a registered one, or None.
+    """Return a ``Spelling`` that runs a node on ONNX's evaluator, since VTensor lacks its operator.
 
-    None if ONNX's evaluator lacks the operator too, and for control flow, whose graphs read values
+    None if the evaluator lacks the operator too, and for control flow, whose graphs read values
     that are not inputs of the node.
     """
     if has_graphs(node):
@@ -38,7 +38,17 @@ def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spe
 def _read(
     reader: NodeReader, node: NetworkNode, model: OneNode, used: list[str], facts: Facts
 ) -> list[VTensor]:
-    """Return the node's outputs up to the last used one; a value read twice is one operand."""
+    """Add the call-back that runs a node, and return its outputs up to the last used one.
+
+    An unused output is the first used one instead.
+
+    Args:
+        reader: the reader of the node; a value that the node reads twice becomes one operand.
+        node: the node.
+        model: the node as a model for ONNX's evaluator.
+        used: names of the outputs that are used.
+        facts: the known types and values.
+    """
     names = list(node.proto.input)
     operands = [reader.input(names.index(name)) for name in dict.fromkeys(node.inputs)]
     places = [list(node.proto.output).index(name) for name in used]
@@ -54,10 +64,11 @@ def _read(
 def _output(
     reader: NodeReader, node: NetworkNode, place: int, facts: Facts
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Return element type and sizes by dim of an output, as ONNX's shape inference says.
+    """Return the element type of output number ``place``, and the names and sizes of its dims.
 
     Raises:
         NodeRefused: the output is no tensor, or its sizes are unknown.
+        ValuesNeededError: its sizes may depend on the values of the model's inputs.
     """
     name = node.proto.output[place]
     kind, sizes = facts.types.get(name), facts.sizes(name)
@@ -66,7 +77,7 @@ def _output(
     if kind is None or sizes is None or None in sizes:
         for index, given in enumerate(node.proto.input):
             if given and reader.input(index).dtype in INTEGERS:
-                reader.constant(index)  # it may be a size: ask for its value
+                reader.constant(index)  # may decide the sizes: raises if its value can be given
         raise reader.refuse(
             f"the sizes of output {place} ({name!r}) are decided by data, or ONNX's shape "
             "inference does not know them"

@@ -1,6 +1,6 @@
-"""Splicing: the nodes of a function, or of a graph inside a node, in place of that node.
+"""Splicing: the nodes of a function, or of a graph inside a node, replace that node.
 
-Every name in them becomes unique, and begins with the name of the node.
+Every name in them becomes unique, and begins with the name of the replaced node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Splice:
     Args:
         node: the node that is replaced.
         taken: every name of a value or a node of the network; new ones are added.
-        prefix: first part of names after the node's own name.
+        prefix: the part of new names that follows the node's own name.
         protos: the nodes so far.
     """
 
@@ -47,19 +47,21 @@ class Splice:
 
         Args:
             protos: the nodes.
-            names: outer names of the values that are given to the nodes.
-            outputs: inner values that are delivered, each with its outer name.
-            attributes: values for references to attributes; a reference without one is dropped.
+            names: the network's names of the values that the nodes are given, by their names in
+                ``protos``.
+            outputs: values that are delivered, each with its name in ``protos`` and in the network.
+            attributes: attributes of a function's call, by name; they replace references of the
+                nodes to them. A reference to an absent one is dropped.
 
         Returns:
-            The outer name of every value.
+            The network's names of all values, by their names in ``protos``.
         """
         names, inner_values = dict(names), defined(protos)
         passed = []
         for inner, outer in outputs:
             if inner in inner_values and inner not in names:
                 names[inner] = outer
-            else:  # an input that is delivered, or an output that is delivered twice
+            else:  # the value is an input of the nodes, or is delivered twice
                 passed.append((inner, outer))
         for inner in inner_values:
             names.setdefault(inner, self.free(inner))
@@ -69,24 +71,31 @@ class Splice:
         return names
 
     def alias(self, value: str, name: str) -> None:
-        """Add a node that gives a value another name."""
+        """Add an Identity node, which gives value ``value`` the name ``name``, too."""
         self.protos.append(NodeProto(op_type=op_type("identity"), input=[value], output=[name]))
 
     def new(self, kind: str, inputs: Sequence[str], axis: int, output: str = "") -> str:
-        """Add a structural operator along an axis, and return the name of its output."""
+        """Add a node of a structural operator along an axis, and return the name of its output.
+
+        Args:
+            kind: VTensor's structural operator, such as ``concat``.
+            inputs: names of its inputs.
+            axis: the axis.
+            output: name of its output; a new name if empty.
+        """
         output = output or self.free(kind)
         self.protos.append(helper.make_node(op_type(kind), inputs, [output], axis=axis))
         return output
 
     def constant(self, array: Array) -> str:
-        """Add a constant, and return its name."""
+        """Add a ``Constant`` node, and return the name of its output."""
         name = self.free("constant")
         value = numpy_helper.from_array(array)
         self.protos.append(helper.make_node("Constant", [], [name], value=value))
         return name
 
     def stack(self, values: Sequence[str], axis: int, output: str) -> None:
-        """Add nodes that join values of one shape along a new axis."""
+        """Add nodes that join values of one shape along a new axis; ``output`` names the result."""
         axes, attributes, rows = list[str](), dict[str, Any](), []
         if self.node.opset < 13:
             attributes["axes"] = [axis]
@@ -99,11 +108,15 @@ class Splice:
         self.new("concat", rows, axis, output)
 
     def free(self, stem: str) -> str:
-        """Return a unique name that begins with the node's name."""
+        """Return a new name: the replaced node's name, the prefix, ``stem``, and a number if
+        necessary.
+        """
         return self.taken.free(f"{self.node.name}/{self.prefix}{stem}")
 
     def nodes(self, outputs: Sequence[str], opsets: Mapping[str, int]) -> list[NetworkNode]:
-        """Return the nodes that outputs need, in running order.
+        """Return the collected nodes that the values ``outputs`` need, in running order.
+
+        Their opsets are ``opsets``: version by domain.
 
         Raises:
             ModelError: the nodes are inconsistent.
@@ -121,12 +134,15 @@ class Splice:
 
 
 def op_type(kind: str) -> str:
-    """Return ONNX's name of a structural operator."""
+    """Return the ONNX operator of VTensor's structural operator ``kind``, such as ``concat``."""
     return OPERATORS.structural(kind).onnx[0].op_type
 
 
 def defined(protos: Iterable[NodeProto]) -> dict[str, None]:
-    """Return the names of the values that nodes define, including graphs inside of them."""
+    """Return the names of all values that nodes, and the graphs inside of them, define.
+
+    The names are the keys, in order; the values of the dict are None.
+    """
     names: dict[str, None] = {}
     for proto in protos:
         names.update((name, None) for name in proto.output if name)
@@ -141,7 +157,14 @@ def defined(protos: Iterable[NodeProto]) -> dict[str, None]:
 def _renamed(
     proto: NodeProto, names: Mapping[str, str], attributes: Mapping[str, AttributeProto]
 ) -> NodeProto:
-    """Return a copy of a node with values renamed, and with values for references to attributes."""
+    """Return a copy of a node with other names of values.
+
+    Args:
+        proto: the node.
+        names: new names by old ones; other names stay.
+        attributes: attributes of a function's call, by name; they replace references of the node to
+            them. A reference to an absent one is dropped.
+    """
     copy = NodeProto()
     copy.CopyFrom(proto)
     copy.input[:] = [names.get(name, name) for name in proto.input]
@@ -163,7 +186,9 @@ def _renamed(
 def _rename_graph(
     graph: GraphProto, names: Mapping[str, str], attributes: Mapping[str, AttributeProto]
 ) -> None:
-    """Rename the values of a graph inside a node, in place."""
+    """Rename the values of a graph inside a node, in place; the arguments are those of
+    ``_renamed``.
+    """
     del graph.value_info[:]
     for value in (*graph.input, *graph.output, *graph.initializer):
         value.name = names.get(value.name, value.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class TakenNames(set[str]):
-    """The names that are taken in a network.
+    """The names of a network's values and nodes; ``free`` adds new ones.
 
     >>> names = TakenNames(["row"])
     >>> names.free("row"), names.free("row"), names.free("sum"), "row:3" in names
@@ -18,7 +18,9 @@ class TakenNames(set[str]):
         self._numbers: dict[str, int] = {}  # the last number of each stem
 
     def free(self, stem: str) -> str:
-        """Take ``stem``, or ``stem`` with the next number from 2 on, and return it."""
+        """Add ``stem``, or if it is taken, ``stem`` with the next number from 2 on; return the
+        added name.
+        """
         name, number = stem, self._numbers.get(stem, 1)
         while name in self:
             number += 1

@@ -28,7 +28,7 @@ Array = NDArray[np.generic]
 Sizes = tuple[int | None, ...]
 
 
-#: Element types whose raw data is NumPy's bytes in memory, by ONNX's number.
+#: Element types whose raw data has the format of NumPy's memory, by ONNX's number.
 _RAW_DTYPES: dict[int, np.dtype[np.generic]] = {
     helper.np_dtype_to_tensor_dtype(np.dtype(kind)): np.dtype(kind) for kind in "?bBhHiIqQefd"
 }
@@ -42,7 +42,7 @@ def tensor_array(
     Args:
         tensor: a tensor of a model's initializers or attributes.
         files: files of external data; None for a model from memory without a root.
-        data: its raw data, if that is separate.
+        data: the tensor's raw data, if it was separated from the tensor; else None.
 
     Raises:
         ModelError: its data is absent, too short or too long, or in a file that must not be read.
@@ -134,10 +134,16 @@ def sparse_array(sparse: SparseTensorProto, files: DataFiles | None, max_bytes: 
 def _linear(
     sparse: SparseTensorProto, files: DataFiles | None, what: str, count: int
 ) -> NDArray[np.int64]:
-    """Return the indices of the values of a sparse tensor, in C order of its sizes.
+    """Return the position of each of a sparse tensor's values in the dense tensor, in C order.
+
+    Args:
+        sparse: the sparse tensor.
+        files: files of external data; None for a model from memory without a root.
+        what: name of the tensor in errors.
+        count: number of its values.
 
     Raises:
-        ModelError: an index is out of range, or they do not ascend.
+        ModelError: an index is out of range, or the indices do not ascend.
     """
     dims = tuple(sparse.dims)
     if not count and not sparse.HasField("indices"):
@@ -161,8 +167,9 @@ def _linear(
 
 
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
-    """Return raw data as an array on its memory; ONNX reads packed data and data of a wrong
-    size.
+    """Return raw data as an array that shares its memory.
+
+    ONNX makes the array, a copy, if NumPy itself lacks the element type or the size is wrong.
     """
     if (dtype := _plain(tensor, shape, data.nbytes)) is not None:
         return data.view(dtype).reshape(shape)
@@ -173,8 +180,9 @@ def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -
 
 
 def known_origin(name: str, tensor: TensorProto, have: Mapping[str, Original]) -> Original | None:
-    """Return the deferred array of a tensor from an earlier read, or None if there is none that
-    fits.
+    """Return the deferred array of a tensor from an earlier read; None if there is none.
+
+    An array of another shape or element type does not count.
 
     Args:
         name: name of the value; the tensor of a ``Constant`` node has none itself.
@@ -190,12 +198,12 @@ def known_origin(name: str, tensor: TensorProto, have: Mapping[str, Original]) -
 def tensor_origin(
     tensor: TensorProto, files: DataFiles | None, data: Data | None
 ) -> Array | Original:
-    """Return a tensor's array, or an Original that reads the values on demand.
+    """Return a tensor's array, or an ``Original`` that reads the values on demand.
 
     Args:
         tensor: a tensor of a model's initializers or attributes.
         files: files of external data; None for a model from memory without a root.
-        data: its raw data, if that is separate.
+        data: the tensor's raw data, if it was separated from the tensor; else None.
 
     Raises:
         ModelError: its data is absent, too short or too long, or in a file that must not be read.
@@ -206,9 +214,9 @@ def tensor_origin(
 
 
 def _deferred(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
-    """Return an Original that reads the values later, or None if they must be read now.
+    """Return an ``Original`` that reads a tensor's values later, or None if they must be read now.
 
-    ``tensor_array`` then reports what is wrong, if anything is.
+    If anything is wrong with the tensor, the result is None, and ``tensor_array`` reports it.
     """
     shape = tuple(tensor.dims)
     if min(shape, default=0) < 0:
@@ -226,7 +234,10 @@ def _deferred(tensor: TensorProto, files: DataFiles | None, data: Data | None) -
 
 
 def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
-    """Return location, offset and size of a tensor's external data, or None if it has none."""
+    """Return the file, offset and size of a tensor's external data, or None if it has none.
+
+    Offset and size are in bytes; ``nbytes`` is the size.
+    """
     if tensor.data_location != TensorProto.EXTERNAL:
         return None
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -236,7 +247,11 @@ def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
 def _external_later(
     tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
 ) -> Original | None:
-    """Return an Original for external data, or None if it must be read now."""
+    """Return an ``Original`` for external data, or None if the data must be read now.
+
+    None for small data, for element types that NumPy itself lacks, for data of another size than
+    the tensor, and if too many files are open.
+    """
     dtype = _RAW_DTYPES.get(tensor.data_type)
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if dtype is None:
@@ -255,8 +270,10 @@ def _external_later(
 
 
 def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype[np.generic] | None:
-    """Return the element type of an array on the raw data of a tensor, or None if ONNX must read
-    it.
+    """Return the element type with which a tensor's raw data can be viewed as its array.
+
+    None if ONNX has to read the data: NumPy itself lacks the element type, the machine's byte order
+    is another, or ``nbytes``, the size of the data, does not fit the shape.
     """
     dtype = _RAW_DTYPES.get(tensor.data_type)
     plain = sys.byteorder == "little" and not tensor.HasField("segment")
@@ -295,10 +312,10 @@ def _external_data(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
 
 
 def element_type(elem_type: int, what: str) -> str:
-    """Return VTensor's name of an ONNX element type.
+    """Return VTensor's name of an ONNX element type; ``what`` names the tensor in errors.
 
     Raises:
-        ModelError: VTensor has none (strings, ...).
+        ModelError: VTensor has no such type (strings, ...).
     """
     try:
         return from_numpy(np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)))
@@ -319,7 +336,8 @@ MAX_RANK = 64
 
 
 def check_rank(rank: int, what: str) -> None:
-    """Check that a tensor has no more dims than NumPy can hold.
+    """Check that a tensor has no more dims than NumPy can hold; ``what`` names the tensor in
+    errors.
 
     Raises:
         ModelError: it has more.
@@ -329,8 +347,9 @@ def check_rank(rank: int, what: str) -> None:
 
 
 def sizes_of(kind: onnx.TypeProto | None) -> Sizes | None:
-    """Return the sizes of a tensor type, None for an unknown one; None without a rank or for no
-    tensor.
+    """Return the sizes of a tensor type, None for each unknown one.
+
+    None instead of a tuple if the type is unknown, has no rank, or is no tensor's.
     """
     if kind is None or not kind.HasField("tensor_type"):
         return None
@@ -345,7 +364,7 @@ def sizes_of(kind: onnx.TypeProto | None) -> Sizes | None:
 def from_proto(
     tensor: TensorProto, dims: str | Sequence[str], *, folder: Path | None = None, name: str = ""
 ) -> VTensor:
-    """Return a VTensor with the values of an ONNX tensor, on the tensor's bytes if they are
+    """Return a VTensor of an ONNX tensor's values; it shares the tensor's bytes if they are
     contiguous.
 
     Args:
@@ -357,7 +376,7 @@ def from_proto(
     Raises:
         ModelError: its data is absent, too short or too long, or outside the folder.
         DTypeError: VTensor has no such element type.
-        DimError: it has another rank than there are names.
+        DimError: the tensor has another rank than there are names.
 
     >>> from_proto(numpy_helper.from_array(np.zeros((2, 3), np.float32)), "N C").summary()
     'f32 N=2 C=3'

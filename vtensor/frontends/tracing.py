@@ -1,6 +1,6 @@
 """The symbolic graph of a model: its graph for symbolic sizes.
 
-Nodes are read as always; a constant that depends on sizes is a ``SymbolicArray``.
+Nodes are read as for fixed sizes; a constant that depends on sizes is a ``SymbolicArray``.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def traced_graph(
     Args:
         earlier, values, reference, outputs: as for ``rebuilt``.
         shapes: sizes of every input; open sizes are symbols of the trace.
-        trace: the trace, which gets the rows.
+        trace: the trace; rows are added to it.
 
     Raises:
-        Exception: of any kind, if something differs or cannot be traced.
+        Exception: of any kind, if something differs from ``earlier`` or cannot be traced.
     """
     numbers = {name: tuple(map(number_of, shape)) for name, shape in shapes.items()}
     facts = facts_of(earlier.network, numbers, values)
@@ -71,7 +71,9 @@ def traced_graph(
 
 
 class _Traced(Rebuilder):
-    """A builder of a graph whose sizes are traced."""
+    """A builder of a graph of symbolic sizes; the arguments are those of ``Rebuilder``, and the
+    trace.
+    """
 
     def __init__(self, named: NamedNetwork, reference: bool, before: Facts, trace: Trace) -> None:
         super().__init__(named, reference, before)
@@ -80,7 +82,9 @@ class _Traced(Rebuilder):
         self._stored: dict[int, StoredArray] = {}
 
     def _fold(self, node: NetworkNode) -> None:
-        """Compute a node that was known before a run, as a trace if it depends on sizes."""
+        """Compute a node that is known before a run; the result is traced if it depends on
+        sizes.
+        """
         inputs = [*map(self._known_input, node.proto.input)]
         if node.label == "Shape":
             self._set_output(node, self._sizes(node))
@@ -90,8 +94,10 @@ class _Traced(Rebuilder):
             super()._fold(node)
 
     def _known_input(self, name: str) -> Any:
-        """Return an input of a node that is known; reading floats is not counted, since they decide
-        no size.
+        """Return the array of a node's input, a SymbolicArray if it depends on sizes; None if
+        unknown.
+
+        Floats decide no size: reading them does not count as observing the array.
         """
         held = self._facts.arrays.origins().get(name)
         if isinstance(held, Original) and held.dtype.kind == "f":
@@ -114,7 +120,11 @@ class _Traced(Rebuilder):
         )
 
     def _symbolic_output(self, node: NetworkNode, given: Sequence[Any]) -> SymbolicArray:
-        """Return the output of a node, some of whose inputs depend on sizes.
+        """Return the only output of a node, some of whose inputs depend on sizes.
+
+        Args:
+            node: the node.
+            given: its inputs, each an array or a SymbolicArray.
 
         Raises:
             NotTraced: the node has several outputs or lacks an input, or its shape is unexpected.
@@ -139,7 +149,11 @@ class _Traced(Rebuilder):
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
     def _source(self, name: str, given: Any) -> Any:
-        """Return the source of a row for an input: the array, or the model's array that it is."""
+        """Return what a row of the trace refers to as the node's input ``name``.
+
+        It is ``given``, or if that is an array of the model, a ``StoredArray``, which refers to the
+        model's array instead of holding the elements.
+        """
         held = self._facts.arrays.origins().get(name)
         if not isinstance(held, Original):
             return given
@@ -155,7 +169,16 @@ class _Traced(Rebuilder):
         given: Sequence[Any],
         sample: Array,
     ) -> Any:
-        """Return a node's elements as traced sizes, or None if they cannot be traced."""
+        """Return the elements of a node's output as traced sizes, or None if they cannot be traced.
+
+        Args:
+            made: computes the output from arrays of the inputs' elements.
+            given: the inputs, each an array or a SymbolicArray.
+            sample: the output for the current sizes.
+
+        Raises:
+            NotTraced: an element does not fit into the output's element type.
+        """
         if sample.size > MAX_TRACED_ELEMENTS or sample.dtype.kind != "i":
             return None
         rows = [row.elements if isinstance(row, SymbolicArray) else row for row in given]
@@ -172,16 +195,21 @@ class _Traced(Rebuilder):
     def _output_shape(
         self, node: NetworkNode, given: Sequence[Any], sample: Array
     ) -> tuple[int, ...]:
-        """Return a node's output sizes, as its operator makes them of its inputs' sizes.
+        """Return the sizes of a node's output, symbolic or not, as its operator computes them.
+
+        Args:
+            node: the node.
+            given: its inputs, each an array or a SymbolicArray.
+            sample: its output for the current sizes.
 
         Raises:
-            NotTraced: no spelling reads the node.
+            NotTraced: no ``Spelling`` reads the node.
         """
         if node.label == "Range":
             start, limit, delta = (bound.item() for bound in given)
             return (max(-((start - limit) // delta), 0),)
         [output] = node.outputs
-        self._facts.made[output] = sample.shape  # names depend on its rank
+        self._facts.made[output] = sample.shape  # dim names depend on its rank
         local = local_of(self._network, node, self._facts)
         for spelling in spellings_of(node):
             reader = Reader(
@@ -193,7 +221,7 @@ class _Traced(Rebuilder):
         raise NotTraced(f"{node.described} has no sizes")
 
     def _set_output(self, node: NetworkNode, array: Any) -> None:
-        """Set a node's output as known; raise ModelError beyond the budget."""
+        """Set the only output of a node as a constant; raise ModelError beyond the budget."""
         [name] = node.outputs
         self._facts.nbytes += array.nbytes
         if self._facts.nbytes > self._network.max_bytes:
@@ -206,7 +234,14 @@ class _Traced(Rebuilder):
         self._facts.static.add(name)
 
     def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
-        """Return a constant of the graph; uses with the same names and shape share it."""
+        """Return the graph's constant of value ``name`` with these dims; it is added by the first
+        call.
+
+        Args:
+            name: the value.
+            array: its array, ``Original`` or SymbolicArray.
+            dims: names of its axes.
+        """
         if not isinstance(array, SymbolicArray):
             return super()._constant(name, array, dims)
         uses = self._open.setdefault((name, dims), [])
@@ -224,10 +259,10 @@ class _Traced(Rebuilder):
 
 
 def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
-    """Return the only output of a node, computed as for any node.
+    """Return the only output of a node, computed from the arrays of its inputs.
 
     Raises:
-        VTensorError, KeyError: it cannot be computed of these inputs.
+        VTensorError, KeyError: it cannot be computed from these arrays.
     """
     facts = Facts()
     for name, array in zip(node.proto.input, given, strict=True):
@@ -236,17 +271,23 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
     return facts.arrays[node.outputs[0]]
 
 
-#: The largest difference of two orders of one sum, in roundings of the array's largest element.
+#: Largest difference that the order of a sum makes, in roundings of the array's largest element.
 ROUNDINGS = 4
 
-#: Types of attributes that rows can hold.
+#: Types of attributes that rows of a trace can hold.
 _ROW_TYPES = (str, int, float, bool, type(None))
 
 
 def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None:
-    """Return the function that computes a node in rows that can be saved.
+    """Return the function of a row that computes a node and can be saved with the trace.
 
-    None if the function has no name, or an attribute is not plain.
+    None if the function has no name under which it can be found again, or an attribute is not
+    plain.
+
+    Args:
+        node: the node.
+        ahead: the function that computes it before a run.
+        read: returns an attribute's value, or the default.
     """
     attributes = {a.name: read(a.name, None) for a in node.proto.attribute}
     values = [row if type(row) is list else [row] for row in attributes.values()]
@@ -255,7 +296,8 @@ def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None
 
 
 def agreeing(function: Computes, arrays: Sequence[Array], sample: Array) -> Array | None:
-    """Return the result of a function; None if it differs from ``sample`` by more than rounding.
+    """Return a function's result for ``arrays``; None if it differs from ``sample`` beyond
+    rounding.
 
     Sums in another order differ in the last bits.
     """
@@ -275,7 +317,7 @@ def agreeing(function: Computes, arrays: Sequence[Array], sample: Array) -> Arra
 
 
 def _ahead(node: NetworkNode) -> Ahead | None:
-    """Return the function that computes a node ahead of a run, or None."""
+    """Return the function that computes a node before a run, or None if its operator has none."""
     if node.label == "Range":  # VTensor lacks the operator: its result is always known ahead
         return Ahead(pure_function("ops._elements:Range"))
     return next((s.ahead for s in spellings_of(node) if s.ahead is not None), None)
@@ -283,28 +325,28 @@ def _ahead(node: NetworkNode) -> Ahead | None:
 
 @dataclass(eq=False)
 class _Described:
-    """The inputs of a node of which the output's sizes are wanted, not its elements
-    (``Values``).
-    """
+    """The ``Values`` of a node whose output's sizes are asked for, not its elements."""
 
     facts: Facts
 
     def origin(self, name: str) -> Any:
-        """Return a constant whose elements are known or traced, else None."""
+        """Return a constant's array, ``Original`` or SymbolicArray; None if elements are not
+        traced.
+        """
         origin: Any = self.facts.arrays.origins().get(name)
         late = isinstance(origin, SymbolicArray) and origin.elements is None
         return None if late else origin
 
     def data(self, name: str) -> VTensor:
-        """Return a value of which only the sizes are known."""
+        """Return a VTensor of a constant whose elements are not traced: its type and sizes."""
         array = self.facts.arrays.origin(name)
         dims = {f"D{axis}": size for axis, size in enumerate(array.shape)}
         return VTensor(from_numpy(array.dtype), dims, Option(name=name))
 
     def need(self, name: str) -> None:
-        """Raise NotTraced: the elements are wanted all the same."""
+        """Raise NotTraced: the node's sizes depend on elements that are not traced."""
         raise NotTraced(f"the elements of {name} decide a shape")
 
     def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
-        """Return None: nothing was renamed before."""
+        """Return None: no Rename was added before this node."""
         return None

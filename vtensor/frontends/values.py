@@ -1,4 +1,4 @@
-"""Inputs whose values decide shapes: a network is made for each of their values.
+"""Inputs whose values decide shapes: a graph is made for each combination of such values.
 
 Exporters and ONNX's own tests feed shapes, axes and sizes as inputs of a graph. Such an input is
 small and has at most one dim. A value that is computed from data never decides shapes.
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # ONNX is loaded with the first model
+if TYPE_CHECKING:  # these import ONNX, which is loaded with the first model
     from vtensor.frontends.folding import Facts, Leaves
     from vtensor.frontends.network import Network, NetworkNode
 
@@ -22,9 +22,10 @@ INTEGERS = ("s64", "s32", "bool")
 
 
 def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
-    """Return the inputs whose values make a value known before a run; empty if none can.
+    """Return the model's inputs whose values make value ``name`` known before a run; empty if none
+    can.
 
-    The value is such an input itself, or computed from integer inputs and constants alone.
+    The value is such an input itself, or is computed from integer inputs and constants alone.
     """
     leaves = _leaves(name, network, facts)
     if leaves is None or not all(_small(leaf, facts) for leaf in leaves):
@@ -34,11 +35,11 @@ def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
 
 
 def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]:
-    """Return the inputs whose values decide both the sizes and the elements of a node's outputs.
+    """Return the model's inputs whose values decide both sizes and elements of a node's outputs.
 
-    Such a node (it counts up to a number, or fills a shape that is fed) is folded once they are
-    known. Empty if the sizes are known already, or if the node reads data too: floats that are more
-    than one number.
+    Such a node counts up to a number, or fills a tensor of a given shape; once the values are known
+    it is computed before a run. Empty if the sizes are known already, or if the node reads data
+    too: floats that are more than one number.
     """
     sizes = [facts.sizes(name) for name in node.outputs]
     if all(known is not None and None not in known for known in sizes):
@@ -55,7 +56,7 @@ def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]
 
 
 def foldable(node: NetworkNode, known: Iterable[str], network: Network, facts: Facts) -> bool:
-    """Return whether a node is computed from these inputs and constants alone."""
+    """Return whether a node's outputs depend only on the inputs ``known`` and on constants."""
     leaves = [_leaves(name, network, facts) for name in node.outputs]
     return all(found is not None and set(found) <= set(known) for found in leaves)
 
@@ -67,7 +68,10 @@ def _small(name: str, facts: Facts) -> bool:
 
 
 def _leaves(name: str, network: Network, facts: Facts) -> Leaves:
-    """Return the inputs that a value depends on, or None if a node on the way cannot be folded."""
+    """Return the model's inputs that a value depends on.
+
+    None if a node on the way cannot be computed before a run, whatever its inputs are.
+    """
     known, waiting = facts.leaves, [name]
     while waiting:
         value = waiting[-1]
@@ -88,14 +92,14 @@ def _leaves(name: str, network: Network, facts: Facts) -> Leaves:
 
 
 def _folds(node: NetworkNode) -> bool:
-    """Return whether a node's outputs would be known if its inputs were."""
+    """Return whether a node can be computed before a run once its inputs are known."""
     from vtensor.frontends.folding import Facts, folds
 
     return folds(node, Facts(static={*node.inputs}))
 
 
 def _union(parts: Iterable[Leaves]) -> Leaves:
-    """Return the union of inputs, or None if a part is None."""
+    """Return the union of several tuples of inputs; None if one of them is None."""
     inputs: dict[str, None] = {}
     for part in parts:
         if part is None:

@@ -1,8 +1,8 @@
-"""Writer of a graph as ONNX nodes, for operators' spellings, with the nodes around theirs.
+"""Writer of a graph as ONNX nodes. Each operator's ``Spelling`` writes nodes by a ``NodeWriter``.
 
-ONNX goes by position. The order in which a value's dims are presented is that of its positions; if
-ONNX wants another for an operator, a node before or after it moves them. Read back, such a node is
-a rename or a view.
+ONNX goes by position. The order of a value's dims is that of its axes in ONNX; if ONNX wants
+another for an operator, a node before or after it moves them. Read back, such a node is a rename or
+a view.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class OnnxGraph:
     """A graph in ONNX's form.
 
     Attributes:
-        nodes: the nodes in running order.
         opsets: version by domain of the nodes' operators.
-        arrays: the initializers; constants of the graph are there without a copy.
+        nodes: the nodes in running order.
+        arrays: the initializers by name; the graph's constants among them are not copied.
     """
 
     opsets: dict[str, int]
@@ -48,10 +48,10 @@ class OnnxGraph:
 
 
 def write(graph: Graph, opset: int) -> OnnxGraph:
-    """Return a graph in ONNX's form.
+    """Return a graph in ONNX's form, in a version of ONNX's operators.
 
     Raises:
-        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; lists all of them.
+        UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
     """
     writer = _GraphWriter(graph, opset)
     refused = []
@@ -74,12 +74,20 @@ def write(graph: Graph, opset: int) -> OnnxGraph:
 
 
 def _op_type(kind: str) -> str:
-    """Return ONNX's name of a structural operator."""
+    """Return the ONNX operator of VTensor's structural operator ``kind``, such as ``identity``."""
     return OPERATORS.structural(kind).onnx[0].op_type
 
 
 class _GraphWriter:
-    """The parts of a graph that are written, and their names in ONNX."""
+    """A graph while it is written, node by node.
+
+    Attributes:
+        opset: version of ONNX's operators.
+        done: names of the nodes that were written together with an earlier node.
+        graph: the graph.
+        names: ONNX's names of its values, by their names in the graph.
+        exported: what was written so far.
+    """
 
     def __init__(self, graph: Graph, opset: int) -> None:
         self.opset = opset
@@ -95,16 +103,18 @@ class _GraphWriter:
         for node in graph.nodes.values():
             for name in node.inputs:
                 self._readers[name].append(node)
-        #: Constants that are not used yet: the first use decides their sizes.
+        #: Constants that no node reads yet: the first use may reshape them in place.
         self._unused = {self.names[name] for name in graph.constants}
-        #: Values in other orders and sizes, by operator, input and parameter.
+        #: Names of transposed and reshaped values, by operator, input and parameter.
         self._forms: dict[tuple[str, str, tuple[int, ...]], str] = {}
         arrays = {self.names[name]: array for name, array in graph.constants.items()}
         self.exported = OnnxGraph({"": opset}, arrays=arrays)
 
     def _name(self, value: str) -> str:
-        """Return ONNX's name of a value: its output name if a node here makes it, else the graph's
-        name.
+        """Return ONNX's name of a value.
+
+        It is the name of the output as which a node's result is delivered, else the value's own
+        name, or a new name if another value is delivered under its own.
         """
         outputs = self.graph.outputs
         if outputs.get(value) == value:
@@ -114,7 +124,11 @@ class _GraphWriter:
         return self.free(value) if value in outputs else value
 
     def node(self, node: Node) -> None:
-        """Write a node; raise UnsupportedOperatorError if ONNX cannot express it."""
+        """Write a node by its operator's ``Spelling``.
+
+        Raises:
+            UnsupportedOperatorError: ONNX cannot express the node.
+        """
         info = info_of(node.op)
         if info.write is None:
             raise UnsupportedOperatorError("VTensor does not write this operator")
@@ -123,8 +137,10 @@ class _GraphWriter:
         self._written.update(value.name for value in writer.outputs)
 
     def only_reader(self, value: VTensor) -> Node | None:
-        """Return the only reader of a value, if that is its first operand and the reader can be
-        written now.
+        """Return the only node that reads a value, or None.
+
+        None if several read it, if it is an output of the graph or not the node's first operand, or
+        if another operand of the node is not written yet.
         """
         readers = self._readers[value.name]
         if len(readers) != 1 or value.name in self.graph.outputs.values():
@@ -133,12 +149,15 @@ class _GraphWriter:
         return readers[0] if first == value.name and self._written.issuperset(others) else None
 
     def plain(self, value: VTensor) -> str:
-        """Return ONNX's name of a value as it is presented."""
+        """Return ONNX's name of a value that has an axis for each of its dims, in their order."""
         sizes = tuple(value.dims.values())
         return self.reshaped(self.names[value.name], sizes, sizes)
 
     def operand(self, value: VTensor, rows: Sequence[Sequence[str]]) -> str:
-        """Return ONNX's name of a value with these dims at each position."""
+        """Return ONNX's name of a value whose axis ``i`` holds the dims ``rows[i]``.
+
+        Nodes that transpose and reshape the value are added if that is needed.
+        """
         order = [dim for row in rows for dim in row if dim in value.dims]
         if sorted(order) != sorted(value.dims):
             raise UnsupportedOperatorError(f"{value!r} has no place for its dims in {rows}")
@@ -148,8 +167,13 @@ class _GraphWriter:
         return self.reshaped(name, have, merged(value, rows))
 
     def transposed(self, name: str, have: Sequence[str], want: Sequence[str], to: str = "") -> str:
-        """Return the name of a value with its positions in another order; ``to`` is the name to
-        use.
+        """Return ONNX's name of a value with its axes in another order, by a node that is added.
+
+        Args:
+            name: the value's name in ONNX.
+            have: dims of its axes.
+            want: the same dims in the order of the result's axes.
+            to: name of the result; a new name if empty.
         """
         perm = tuple(have.index(dim) for dim in want)
         return self._converted("rename", name, perm, to, perm=perm)
@@ -157,9 +181,16 @@ class _GraphWriter:
     def reshaped(
         self, name: str, have: tuple[int, ...], want: tuple[int, ...], to: str = ""
     ) -> str:
-        """Return the name of a value in other sizes; ``to`` is the name to use.
+        """Return ONNX's name of a value in other sizes.
 
-        A constant that is not used yet is changed in place.
+        A node that reshapes it is added if the sizes differ. A constant that no node reads yet is
+        reshaped in place instead.
+
+        Args:
+            name: the value's name in ONNX.
+            have: its sizes.
+            want: sizes of the result.
+            to: name of the result; a new name if empty.
         """
         if name in self._unused:
             self._unused.remove(name)
@@ -179,8 +210,17 @@ class _GraphWriter:
         shape: Array | None = None,
         **attributes: Any,
     ) -> str:
-        """Return the name of a value in another form, which is made once unless it must have the
-        name ``to``.
+        """Add a node that transposes or reshapes a value, and return the name of its output.
+
+        An equal earlier node is used again, unless the result must have the name ``to``.
+
+        Args:
+            kind: ``rename`` for a Transpose, or ``reshape``.
+            name: the value's name in ONNX.
+            how: the permutation, or the sizes of the result.
+            to: name of the result; a new name if empty.
+            shape: second input of the node, if it has one.
+            attributes: the node's attributes.
         """
         if not to and (kind, name, how) in self._forms:
             return self._forms[kind, name, how]
@@ -192,7 +232,7 @@ class _GraphWriter:
         return to or node_name
 
     def array(self, stem: str, values: Array) -> str:
-        """Add an initializer and return its name."""
+        """Add an initializer and return its name, which begins with ``stem``."""
         name = self.free(stem)
         self.exported.arrays[name] = values
         return name
@@ -205,12 +245,18 @@ class _GraphWriter:
         outputs: Sequence[str],
         **attributes: Any,
     ) -> None:
-        """Add a node; attributes that are None or () are left out.
+        """Add a node.
 
-        Foreign domains are not checked: their operators' spellings know them.
+        Only ONNX's own operators and attributes are checked, not those of other domains.
+
+        Args:
+            name: the node's name.
+            op_type: its operator; ``domain::name`` if the domain is not ONNX's own.
+            inputs, outputs: names of its values.
+            attributes: its attributes; those that are None or () are left out.
 
         Raises:
-            UnsupportedOperatorError: ONNX has not the operator, or an attribute, in this opset.
+            UnsupportedOperatorError: this opset has no such operator or attribute.
         """
         domain, kind = domain_and_type(op_type)
         declared = None if domain else schema(op_type, self.opset).attributes
@@ -236,7 +282,12 @@ class _GraphWriter:
 
 
 class _Writer:
-    """A ``NodeWriter``."""
+    """The ``NodeWriter`` of one node.
+
+    Args:
+        node: the node.
+        whole: the writer of its graph.
+    """
 
     def __init__(self, node: Node, whole: _GraphWriter) -> None:
         self._node, self._whole = node, whole
@@ -245,19 +296,27 @@ class _Writer:
         self.outputs: Sequence[VTensor] = [whole.graph.values[name] for name in node.outputs]
 
     def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
-        """Return ONNX's name of a value with these dims at its positions."""
+        """Return ONNX's name of ``x`` with the dims ``order`` on its axes.
+
+        If ``order`` is None, the axes are ``x.dims``. ``"G*O"`` is an axis of two dims. A dim that
+        ``x`` lacks is an axis of size 1, or none if no axis of ``x`` comes before it.
+        """
         rows = _dims_by_position(x, order)
         while rows and not any(dim in x.dims for dim in rows[0]):
             rows.pop(0)
         return self._whole.operand(x, rows)
 
     def constant(self, values: Any, dtype: str = "s64") -> str:
-        """Add a small constant and return its name."""
+        """Add an initializer with a few values and return its name in ONNX; ``dtype`` is its
+        element type.
+        """
         array = np.asarray(values, numpy_dtype(dtype))
         return self._whole.array(f"{self._node.name}:constant", array)
 
     def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
-        """Add the sizes that ``x``, as it is presented, is reshaped to; return their name."""
+        """Add an initializer with the sizes to which ``x`` is reshaped, and return its name in
+        ONNX.
+        """
         target = _shape(tuple(x.dims.values()), sizes)
         return self._whole.array(f"{self._node.name}:constant", target)
 
@@ -266,10 +325,12 @@ class _Writer:
         return helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
 
     def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
-        """Return the second operand of the next node, which is then written here as well, or None.
+        """Merge the next node into this one, and return that node's second operand; None if it does
+        not fit.
 
-        The next node must be of this class and the only reader, and ``fits`` must accept the
-        operand.
+        It fits if its operator is of class ``cls``, if it alone reads this node's first output, as
+        its first operand, and if ``fits`` accepts its second operand. Its outputs are then
+        ``outputs``.
         """
         node = self._whole.only_reader(self.outputs[0])
         if node is None or type(node.op) is not cls:
@@ -285,7 +346,15 @@ class _Writer:
     def emit(
         self, op_type: str, *inputs: str, order: Sequence[str] | None = None, **attributes: Any
     ) -> None:
-        """Add the node that makes the outputs, and nodes that bring these into their own order."""
+        """Add the ONNX node that makes this node's outputs.
+
+        Args:
+            op_type: the ONNX operator; ``domain::name`` if the domain is not ONNX's own.
+            inputs: ONNX's names of its inputs.
+            order: dims of the axes of its outputs, as for ``operand``; nodes that restore the order
+                of each output's own dims are added if that differs.
+            attributes: its attributes; those that are None or () are left out.
+        """
         whole = self._whole
         self._check_types(op_type)
         moves, output_names = {}, []
@@ -300,11 +369,11 @@ class _Writer:
             self._restore_order(name, value, rows)
 
     def _check_types(self, op_type: str) -> None:
-        """Check that ONNX takes the element types of the first operand and makes those of the
+        """Check that ONNX's operator takes the types of this node's first operand and of its
         outputs.
 
         Raises:
-            UnsupportedOperatorError: it does not.
+            UnsupportedOperatorError: the operator lacks one of these element types.
         """
         if domain_and_type(op_type)[0]:
             return
@@ -319,7 +388,15 @@ class _Writer:
                 raise UnsupportedOperatorError(what)
 
     def _restore_order(self, name: str, value: VTensor, rows: Sequence[Sequence[str]]) -> None:
-        """Give a value, which has these dims at its positions, its own order and name."""
+        """Add nodes that convert an output of an ONNX node to the order of its value's dims.
+
+        The result has ONNX's name of the value.
+
+        Args:
+            name: the ONNX node's output.
+            value: the graph's value that the output represents.
+            rows: the dims that each axis of the output holds.
+        """
         whole, own_name = self._whole, self._whole.names[value.name]
         order = [dim for row in rows for dim in row if dim in value.dims]
         moved, split = order != list(value.dims), tuple(value.dims[dim] for dim in order)
@@ -334,7 +411,7 @@ class _Writer:
 
 
 def domain_and_type(op_type: str) -> tuple[str, str]:
-    """Return an operator's domain, empty for ONNX's own, and its name there.
+    """Return an operator's domain, empty for ONNX's own, and its name in this domain.
 
     >>> domain_and_type("my.domain::Twice"), domain_and_type("Relu")
     (('my.domain', 'Twice'), ('', 'Relu'))
@@ -344,7 +421,10 @@ def domain_and_type(op_type: str) -> tuple[str, str]:
 
 
 def since_of(op_type: str) -> int:
-    """Return the newest version of its domain in which an operator's spelling changed."""
+    """Return the largest ``since`` of the ``Spelling`` objects for an ONNX operator; 1 without one.
+
+    It is a version of the operator's domain.
+    """
     rows = (spelling for info in OPERATORS.values() for spelling in info.onnx)
     return max((row.since for row in rows if row.op_type == op_type), default=1)
 
@@ -365,23 +445,30 @@ def schema(op_type: str, opset: int) -> onnx.defs.OpSchema:
 
 
 def _is_neutral(value: object) -> bool:
-    """Return whether strides or dilations change nothing."""
+    """Return whether an attribute's value is a tuple of ones: strides or dilations that change
+    nothing.
+    """
     return isinstance(value, tuple) and set(value) == {1}
 
 
 def _dims_by_position(value: VTensor, order: Sequence[str] | None) -> list[list[str]]:
-    """Return the dims at each position."""
+    """Return the dims that each axis holds; an element ``"G*O"`` of ``order`` is an axis of two
+    dims.
+
+    If ``order`` is None, each of the value's dims has an axis.
+    """
     return [[dim] for dim in value.dims] if order is None else [dim.split("*") for dim in order]
 
 
 def merged(value: VTensor, rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    """Return the size of each position."""
+    """Return the size of each axis of a value whose axis ``i`` holds the dims ``rows[i]``."""
     return tuple(prod(value.dims.get(dim, 1) for dim in row) for row in rows)
 
 
 def _shape(have: Sequence[int], want: Sequence[int]) -> Array:
-    """Return the second input of a reshape: an open size is copied from its place (0) or inferred
-    (-1).
+    """Return the second input of a Reshape from sizes ``have`` to ``want``.
+
+    An open size is 0 if the same axis has it before, which copies it, else -1, which infers it.
 
     Raises:
         UnsupportedOperatorError: two sizes would be inferred, or one next to a size of 0.

@@ -1,4 +1,4 @@
-"""Pictures of a plan as files."""
+"""Writes a plan as picture files: an SVG picture, and a page for browsers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def write_pictures(
 
 
 def plan_scenes(plan: Plan) -> tuple[Scene, ...]:
-    """Return the scenes of a plan's graph before and after the passes; one if they are alike."""
+    """Return the scenes of a plan's graph before and after the optimiser's passes.
+
+    If both look alike, only the second is returned.
+    """
     kernels: dict[str, list[str]] = defaultdict(list)
     for step in plan.recorded:
         kernels[step.node].append(step.kernel)

@@ -27,7 +27,7 @@ RADIUS, HEADROOM, EDGE = 5, 1.12, 120
 #: The height of a line of text, and the most width of a character, in pixels.
 LINE, CHARACTER = 13, 8
 
-#: The powers of ten at the ends of the error axis if no plan has an error.
+#: The exponents of ten at the ends of the error axis if no plan has an error.
 DEFAULT_DECADES = (-7, -3)
 
 
@@ -54,7 +54,7 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
     def x_of(error: float) -> float:
         if not error:
             return LEFT + STRICT / 2
-        part = min(1, (log10(error) - first) / (last - first))  # NaN is at the right end
+        part = min(1, (log10(error) - first) / (last - first))  # min puts NaN at the right end, too
         return LEFT + STRICT + part * (right - LEFT - STRICT)
 
     def y_of(ns: float) -> float:
@@ -73,7 +73,7 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
 
 
 def _decades(frontier: Frontier) -> tuple[int, int]:
-    """Return the powers of ten at the ends of the error axis."""
+    """Return the powers of ten at the left and the right end of the error axis, as exponents."""
     errors = [point.error for point in frontier.points if 0 < point.error < inf]
     if not errors:
         return DEFAULT_DECADES
@@ -107,7 +107,7 @@ def _draw_axes(
 
 
 def _round_times(top_ns: float) -> Iterator[float]:
-    """Yield round times from 0 to ``top_ns``, about five to ten of them."""
+    """Yield round times from 0 to ``top_ns``, in ns, about five to ten of them."""
     step = 10.0 ** floor(log10(top_ns))
     step = next(step / by for by in (1, 2, 5, 10) if top_ns >= 5 * step / by)
     for number in range(int(top_ns / step) + 1):
@@ -126,10 +126,11 @@ def _draw_point(
 
     Args:
         root: the picture.
-        point: the point.
-        x, y: its centre.
-        best: fill the point.
-        names: the left end, the right end and the foot of each drawn name; this one's is added.
+        point: the plan with its time and error.
+        x, y: the centre, in pixels.
+        best: whether no other plan beats this one in both; the point is filled then.
+        names: the left end, the right end and the foot of each drawn name, in pixels; this one's is
+            added.
     """
     group = SubElement(root, "g", {"class": "point"})
     forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())

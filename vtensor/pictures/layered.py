@@ -30,14 +30,14 @@ LONGEST = 64
 
 
 class Wire(NamedTuple):
-    """An edge from one node to several: a value with its users."""
+    """An edge from node number ``source`` to several nodes, ``targets``: a value with its users."""
 
     source: int
     targets: tuple[int, ...]
 
 
 class Bend(NamedTuple):
-    """The point at which a wire passes a row."""
+    """The point at which wire number ``wire`` passes row number ``row``; the top row is 0."""
 
     wire: int
     row: int
@@ -50,15 +50,25 @@ Distances = dict[Item, dict[Item, float]]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The places of nodes and bends: the items of each row, left to right, and their abscissae."""
+    """The places of nodes and bends, which are the items of a drawing.
+
+    Attributes:
+        rows: the items of each row, from left to right; the top row first.
+        x: the abscissa of each item's centre.
+    """
 
     rows: Rows
     x: Mapping[Item, float]
 
     def bends(self, wire: int, source_row: int, target_row: int) -> list[float]:
-        """Return the abscissae of a wire in the rows between two of its nodes.
+        """Return the abscissae of wire number ``wire`` in the rows between two nodes, from the top
+        on.
 
         Empty if the wire passes more than ``LONGEST`` rows.
+
+        Args:
+            wire: number of the wire.
+            source_row, target_row: rows of its source and of one of its targets.
         """
         if target_row - source_row > LONGEST:
             return []
@@ -66,7 +76,7 @@ class Arrangement:
 
 
 def arrange(count: int, wires: Sequence[Wire], node_width: float, bend_width: float) -> Arrangement:
-    """Arrange the nodes 0 to ``count - 1`` so that every wire runs downwards.
+    """Arrange the nodes 0 to ``count - 1`` in rows, so that every wire runs downwards.
 
     Args:
         count: the number of nodes.
@@ -82,11 +92,11 @@ def arrange(count: int, wires: Sequence[Wire], node_width: float, bend_width: fl
 
 
 def _ranks(count: int, wires: Sequence[Wire]) -> list[int]:
-    """Return the row of each node: its longest path from a source.
+    """Return the row of each node: the number of edges on the longest path that leads to the node.
 
-    A source is in the row above its first user.
+    A node that no wire reaches is in the row above its first user instead.
     """
-    import networkx as nx  # imported with the first picture
+    import networkx as nx  # slow to import: not before the first picture
 
     graph = nx.DiGraph((wire.source, target) for wire in wires for target in wire.targets)
     graph.add_nodes_from(range(count))
@@ -101,9 +111,14 @@ def _ranks(count: int, wires: Sequence[Wire]) -> list[int]:
 
 
 def _with_bends(wires: Sequence[Wire], ranks: Sequence[int]) -> nx.DiGraph[Item]:
-    """Return the graph of nodes and bends, whose edges connect neighbouring rows.
+    """Return the graph of nodes and bends, whose edges connect items of neighbouring rows.
 
-    The users of a wire share its bends.
+    The users of a wire share its bends. A wire that passes more than ``LONGEST`` rows to a user has
+    no edge to it.
+
+    Args:
+        wires: the edges between nodes.
+        ranks: the row of each node.
     """
     import networkx as nx
 
@@ -118,7 +133,7 @@ def _with_bends(wires: Sequence[Wire], ranks: Sequence[int]) -> nx.DiGraph[Item]
 
 
 def _first_order(graph: nx.DiGraph[Item], count: int, ranks: Sequence[int]) -> Rows:
-    """Return the items of each row in depth-first order, so that paths start side by side."""
+    """Return the items of each row in depth-first order, so that paths start next to each other."""
     import networkx as nx
 
     rows: Rows = [[] for _ in range(max(ranks, default=-1) + 1)]
@@ -132,7 +147,7 @@ def _first_order(graph: nx.DiGraph[Item], count: int, ranks: Sequence[int]) -> R
 
 
 def _ordered(graph: nx.DiGraph[Item], rows: Rows) -> Rows:
-    """Return the rows in the order with the fewest crossings of all sweeps."""
+    """Return the rows with their items in the order that had the fewest crossings in any sweep."""
     best, fewest = rows, _crossings(graph, rows)
     for sweep in range(ORDER_SWEEPS):
         rows = _sorted_by_neighbours(graph, rows, down=sweep % 2 == 0)
@@ -145,8 +160,8 @@ def _ordered(graph: nx.DiGraph[Item], rows: Rows) -> Rows:
 def _sorted_by_neighbours(graph: nx.DiGraph[Item], rows: Rows, *, down: bool) -> Rows:
     """Return the rows, each sorted by the barycentres of its items' neighbours.
 
-    The neighbours are those in the row above, from the top on, if ``down``; else those below, from
-    the bottom on.
+    If ``down``, rows are sorted from the top on, by the neighbours in the row above; else from the
+    bottom on, by those in the row below.
     """
     at = {item: float(index) for row in rows for index, item in enumerate(row)}
     neighbours = graph.predecessors if down else graph.successors
@@ -175,7 +190,13 @@ def _crossings(graph: nx.DiGraph[Item], rows: Rows) -> int:
 def _placed(
     graph: nx.DiGraph[Item], rows: Rows, widths: Mapping[Item, float]
 ) -> Mapping[Item, float]:
-    """Return the abscissae of items; columns are near the mean of their neighbours."""
+    """Return the abscissa of each item; columns are placed near the mean of their neighbours.
+
+    Args:
+        graph: nodes and bends.
+        rows: the items of each row, from left to right.
+        widths: the width of each item, with the gap to the next.
+    """
     columns = _columns(graph, rows)
     distances = _distances(rows, columns, widths)
     linked: dict[Item, list[Item]] = {column: [] for column in distances}
@@ -192,9 +213,9 @@ def _placed(
 
 
 def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
-    """Return the column of each item, named by its first item.
+    """Return the column of each item; a column is named by its uppermost item.
 
-    Columns are chains of nodes, and bends of one wire, whose edges do not cross other columns.
+    Columns are chains of nodes, or bends of one wire, whose edges do not cross other columns.
     """
     of = {item: item for row in rows for item in row}
     for row, below in pairwise(rows):
@@ -214,9 +235,9 @@ def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
 
 
 def _only_one(item: Item, neighbours: Iterable[Item]) -> Item | None:
-    """Return the only neighbour of an item's kind, or of any kind if there is none of its kind.
+    """Return the only one of ``neighbours`` that is of the kind of ``item``: a node or a bend.
 
-    None if there are several, or none at all.
+    If none is of that kind, return the only neighbour. None if there are several, or no neighbour.
     """
     near = list(neighbours)
     alike = [other for other in near if type(other) is type(item)] or near
@@ -224,7 +245,10 @@ def _only_one(item: Item, neighbours: Iterable[Item]) -> Item | None:
 
 
 def _distances(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, float]) -> Distances:
-    """Return the least distances to the columns right of each column, in topological order."""
+    """Return, for each column, the least distances to the columns next to it on the right in a row.
+
+    The columns are in topological order, those on the left first.
+    """
     import networkx as nx
 
     right_of: Distances = {column: {} for column in columns.values()}
@@ -238,10 +262,14 @@ def _distances(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, f
 
 
 def _without_overlap(distances: Distances, wanted: Mapping[Item, float]) -> Mapping[Item, float]:
-    """Return abscissae near the wanted ones at which columns do not overlap.
+    """Return abscissae of columns near the wanted ones, at which columns do not overlap.
 
     Pushing columns to the right keeps the distances, pushing them to the left does, too, and so
     does the mean of both.
+
+    Args:
+        distances: the least distances of columns, as ``_distances`` returns them.
+        wanted: the wanted abscissa of each column.
     """
     right, left = dict(wanted), dict(wanted)
     for column, others in distances.items():

@@ -29,7 +29,7 @@ SCRIPTS = ("folding.js", "view.js", "page.js")
 
 
 def html_page(title: str, scenes: Sequence[Scene]) -> str:
-    """Return the page; its security policy forbids to load files and to run any other script.
+    """Return a page of HTML; its security policy forbids to load files and to run any other script.
 
     Args:
         title: the model's name.

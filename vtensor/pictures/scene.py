@@ -21,7 +21,7 @@ BEND_SPACE = 14
 
 @dataclass(frozen=True)
 class Box:
-    """A node that runs each time, or an end of the network.
+    """A node that runs each time, or an end of the network: an input or an output.
 
     Attributes:
         kind: ``operator``, ``transform``, ``input`` or ``output``.
@@ -87,7 +87,7 @@ class Scene:
 
     @property
     def appearance(self) -> object:
-        """A value that is equal for scenes that look alike."""
+        """An object that is equal for scenes that look alike."""
         return self.arrows, [
             (box.kind, box.name, box.title, box.library, box.form) for box in self.boxes
         ]
@@ -96,7 +96,9 @@ class Scene:
 def make_scene(
     title: str, graph: LoweredGraph, kernels: Mapping[str, Sequence[str]] | None = None
 ) -> Scene:
-    """Return the scene of a lowered graph, without constants and the nodes that run on them only.
+    """Return the scene of a lowered graph.
+
+    Constants, and nodes that run on constants only, are left out.
 
     Args:
         title: the picture's title.
@@ -220,7 +222,7 @@ def _planes(encoding: Encoding) -> Iterator[str]:
 
 
 def _details(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the details that the page shows.
+    """Return the details of a node that the page shows; ``row`` is from ``resolver.explain``.
 
     Paths are cut to their last two parts: pages are passed on to others, and folders are private.
     """
@@ -233,10 +235,10 @@ def _details(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scopes(graph: LoweredGraph) -> dict[str, str]:
-    """Return the scope of each node.
+    """Return the scope of each node, by the node's name: ``a/b`` of a name ``a/b/c``.
 
-    The scope is in the node's name, or in that of an output or a constant, else that of the input
-    that was made last.
+    It is taken from the name of the node, or of an output or a constant of it; else it is the scope
+    of the input that was made last.
     """
     scopes: dict[str, str] = {}
     makers: dict[str, tuple[int, str]] = {}

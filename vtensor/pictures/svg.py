@@ -62,7 +62,7 @@ def svg_picture(scenes: Sequence[Scene]) -> str:
 
 
 def extent(scene: Scene) -> tuple[float, float, float]:
-    """Return the left end, the width and the height of a scene, with its margins."""
+    """Return the left end, the width and the height of a scene, with its margins, in pixels."""
     left = min(scene.x, default=0.0) - WIDTH / 2 - MARGIN
     right = max(scene.x, default=0.0) + WIDTH / 2 + MARGIN
     bends = [x for arrow in scene.arrows for x in arrow.bends]
@@ -71,7 +71,7 @@ def extent(scene: Scene) -> tuple[float, float, float]:
 
 
 def draw_scene(parent: Element, scene: Scene, legend: Legend) -> None:
-    """Add a scene's arrows and boxes to an element, in the scene's order."""
+    """Add a scene's arrows, then its boxes, to an element, each in the scene's order."""
     for arrow in scene.arrows:
         ends = arrow.source, arrow.target
         first, last = (scene.rows[end] for end in ends)
@@ -90,10 +90,10 @@ def draw_scene(parent: Element, scene: Scene, legend: Legend) -> None:
 
 
 def path(points: Sequence[tuple[float, int]]) -> str:
-    """Return the path of an arrow from the foot of a box through bends to the top of a box.
+    """Return the SVG path of an arrow from the foot of a box through bends to the top of a box.
 
     Args:
-        points: the abscissa and the row of each.
+        points: the abscissa in pixels, and the row, of both boxes and of the bends between.
     """
     text = f"M{points[0][0]:g} {points[0][1] * PITCH + HEIGHT}"
     for (x, row), (x_below, row_below) in pairwise(points):
@@ -104,7 +104,9 @@ def path(points: Sequence[tuple[float, int]]) -> str:
 
 
 def draw_legend(parent: Element, legend: Legend) -> float:
-    """Add a line of libraries, forms, the Transform's shape and layouts; return its length."""
+    """Add a line of libraries, forms, the Transform's shape and layouts; return its length in
+    pixels.
+    """
     x = 0.0
     for name, tint in legend.libraries.items():
         SubElement(parent, "rect", numbers(x=x, y=-12, width=26, height=16, rx=3), fill=tint)
@@ -162,10 +164,13 @@ def numbers(**values: float) -> dict[str, str]:
 
 
 def _cut(text: str, length: int) -> str:
-    """Return the last characters of a text, since long names differ in these."""
+    """Return a text cut to ``length`` characters: its last ones, by which long names differ."""
     return text if len(text) <= length else "…" + text[1 - length :]
 
 
 def _begin(text: str, length: int) -> str:
-    """Return the first characters of a text: of fused operators, the first is the main one."""
+    """Return a text cut to ``length`` characters: its first ones.
+
+    Of the names of fused operators, the first is the main one.
+    """
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -59,7 +59,7 @@ def _colours(profile: Profile, groups: Mapping[str, Group]) -> dict[str, str]:
 
 
 def _bars(profile: Profile, groups: Mapping[str, Group]) -> Iterator[tuple[str, float, str]]:
-    """Yield the name, the nanoseconds and the figures of each bar."""
+    """Yield the name, the nanoseconds and the text of the rates of each bar."""
     for name, group in groups.items():
         reached = group.of_peak
         rate = f"{group.gflops:.0f} GFLOP/s, {group.gbytes:.0f} GB/s"
@@ -104,7 +104,9 @@ def _draw_run(root: Element, y: float, profile: Profile, colours: Mapping[str, s
 
 
 def _draw_axis(group: Element, ns: int, scale: float) -> None:
-    """Draw an axis in milliseconds, with ticks at round times."""
+    """Draw an axis of ``ns`` nanoseconds, labelled in ms at round times; ``scale`` is pixels per
+    ns.
+    """
     step = 10 ** int(log10(ns)) / 2
     for number in range(int(ns / step) + 1):
         x = number * step * scale

@@ -1,1 +1,3 @@
-"""Files of models: their bytes, external data, fingerprints, and what the cache keeps of them."""
+"""Files of models: their bytes, external data and fingerprints, and what the cache holds of
+them.
+"""

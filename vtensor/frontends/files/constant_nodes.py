@@ -1,7 +1,7 @@
 """Tensors in nodes, whose data may be in files or separate from the model's other bytes.
 
-A ``Constant`` node of the model's graph with separate data becomes an initializer: some exporters
-write initializers so. All other tensors get their data back.
+A ``Constant`` node of the model's graph with separate data becomes an initializer, since some
+exporters write initializers as such nodes. All other tensors get their data back.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def without_constants(
         parts: the model's separate data.
         files: files of external data; None for a model from memory without a root.
         opsets: version by domain.
-        have: arrays that were read from the same model before, by name.
-        arrays, places: initializers and where they are; those of the ``Constant`` nodes are added.
+        have: arrays that an earlier read has deferred already, by name.
+        arrays, places: the initializers and the places of their bytes, by name; those of the
+            ``Constant`` nodes are added.
 
     Returns:
-        The nodes, with empty ones in the places of these ``Constant`` nodes.
+        All nodes of the graph, in order; a node that became an initializer is an empty one.
     """
     taken = {*arrays, *(value.name for value in graph.input)}
     nodes = list[NodeProto]()
@@ -61,7 +62,7 @@ def without_constants(
         [name], tensor = node.output, node.attribute[0].t
         try:
             origin = known_origin(name, tensor, have) or tensor_origin(tensor, files, data)
-        except (BudgetError, ModelError):  # raised again if a node that runs reads it
+        except (BudgetError, ModelError):  # raised again later, if a node that runs reads the array
             if data is not None:
                 tensor.raw_data = data.now().tobytes()
             nodes.append(node)
@@ -92,7 +93,10 @@ def take_in_tensors(nodes: Iterable[NodeProto], files: DataFiles | None) -> None
 
 
 def external_tensors(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, TensorProto]]:
-    """Yield the tensors in nodes, and in graphs in them, whose data is in a file."""
+    """Yield each tensor whose data is in a file, with its node.
+
+    Tensors are those of the nodes and of the graphs inside of them.
+    """
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type in _WITHOUT_TENSORS:
@@ -112,7 +116,7 @@ def own_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def _tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
-    """Yield the tensors of an attribute and of its graphs, except the tensors in their nodes."""
+    """Yield the tensors of an attribute and of its graphs, except those of the graphs' nodes."""
     graphs = graphs_of(attribute)
     sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
     if attribute.HasField("t"):
@@ -127,12 +131,12 @@ def _tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def _is_external(node: NodeProto) -> bool:
-    """Return whether an attribute of a node has its data in a file."""
+    """Return whether a tensor among a node's attributes has its data in a file."""
     return any(each.t.data_location == TensorProto.EXTERNAL for each in node.attribute)
 
 
 def _is_initializer(node: NodeProto, opsets: Mapping[str, int]) -> bool:
-    """Return whether a node with separate data is equivalent to an initializer."""
+    """Return whether a node with separate or external data is equivalent to an initializer."""
     if len(node.attribute) != 1:
         return False
     [attribute] = node.attribute

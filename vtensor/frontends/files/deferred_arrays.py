@@ -12,8 +12,8 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from vtensor.frontends.files.external import DataFiles
 
-#: Place of an array's bytes: an offset in the model's bytes; "" and the number of the initializer
-#: whose data is separate from them; or location of a file, offset and size.
+#: Place of an array's bytes: an offset in the model's bytes; "" and the key in ``Parts.data`` if
+#: they are separate from the others; or location of a file, offset and size.
 Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
 
 
@@ -23,7 +23,7 @@ class DeferredArrays:
 
     Attributes:
         later: the arrays that are read on demand, by name.
-        places: places of these arrays, by name.
+        places: places of these arrays' bytes, by name.
         files: files of external data; None for a model from memory.
     """
 
@@ -33,16 +33,22 @@ class DeferredArrays:
 
     @property
     def observed(self) -> Iterator[Place]:
-        """Places of the arrays that were read, so that their values may have decided something."""
+        """Places of the arrays that were read: their values may have decided something."""
         return self.observed_since({})
 
     @property
     def asks(self) -> dict[str, int]:
-        """Number of reads of each array, by name."""
+        """How often each array was read, by name."""
         return {name: array.asks for name, array in self.later.items()}
 
     def observed_since(self, asks: Mapping[str, int]) -> Iterator[Place]:
-        """Yield the places of the arrays that were read since then."""
+        """Yield the places of the arrays that were read since an earlier time.
+
+        Places of external data that was read at once are always among them.
+
+        Args:
+            asks: ``DeferredArrays.asks`` at that time; empty for all reads.
+        """
         if self.files is not None:
             yield from self.files.at_once
         for name, array in self.later.items():

@@ -5,7 +5,7 @@ inside a root, links followed, and is opened in such a way that no later change 
 
 Data is read into memory of the process, not mapped. A write to a mapped file would change the
 weights of a session in use, and a truncated file would end the process (SIGBUS). Data that is read
-again comes from the file that was opened first, and is refused if that was written to.
+again comes from the file that was opened first; if that file was written to, an error is raised.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from vtensor.storage.open_file import Bytes, Data, OpenFile, State, settled
 #: Largest number of a model's files that stay open: a process may open some hundred.
 MAX_OPEN_FILES = 8
 
-#: Refuse a link in place of the path that was checked; do not wait for the other end of a pipe.
+#: Flags of ``os.open``: fail if a link has replaced the path that was checked; do not wait for the
+#: other end of a pipe.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -41,10 +42,10 @@ class DataFiles:
 
     Args:
         folder: folder of the model's path; files are named relative to it.
-        root: the folder that files must be in, links followed; None is ``folder`` or ``real``.
+        root: the folder that files must be in, links followed; None allows ``folder`` and ``real``.
         max_bytes: limit of the data of all files, in bytes; None is no limit.
-        real: folder of the model's file, links followed, if that is another: a file that is not in
-            ``folder`` is named relative to it.
+        real: folder of the model's file, links followed, if that is another than ``folder``; a file
+            that is not in ``folder`` is looked up in it.
     """
 
     folder: Path
@@ -53,26 +54,32 @@ class DataFiles:
     real: Path | None = None
     #: Paths without links by location: a model's tensors name few files many times.
     _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
-    #: State of each file when it was first opened, by path without links: all data is of one state.
+    #: State of each file when it was first opened, by path without links: a file that has another
+    #: state later is refused.
     _states: dict[Path, State] = field(default_factory=dict, init=False, repr=False)
-    #: Data by path, offset and length: tensors in one place share their memory.
+    #: Data by path, offset and length: tensors of the same bytes share their memory.
     _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
         default_factory=WeakValueDictionary, init=False, repr=False
     )
-    #: Deferred arrays by place, type and shape: tensors in one place share them.
+    #: Deferred arrays by place, type and shape: tensors of the same bytes share them.
     shared: dict[Hashable, Original] = field(default_factory=dict, init=False, repr=False)
     #: Files that stay open, by path.
     _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
-    #: Places of the arrays that were read at once.
+    #: Places of the arrays that were read immediately, not deferred.
     at_once: dict[tuple[str, int, int], None] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """Return a copy of bytes of a file, which is made once and cannot be written to.
+        """Return a copy of a file's bytes, which is made once and is read-only.
+
+        Args:
+            location: the file, as the model names it.
+            offset: offset of the first byte.
+            nbytes: number of bytes.
 
         Raises:
-            ModelError: there is no such file here, it is no plain file, it is shorter, or it is not
-                as it was when the model was loaded.
+            ModelError: the file is not there, is no plain file or too short, or was changed since
+                it was first opened.
             BudgetError: all data that was read would take more than ``max_bytes``.
         """
         place = self._located(location), offset, nbytes
@@ -90,8 +97,8 @@ class DataFiles:
         return part
 
     def look(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """Return bytes as ``read`` does, for a caller that drops them: they do not count as
-        taken.
+        """Return bytes as ``read`` does, for a caller that drops them: they do not count for
+        ``max_bytes``.
         """
         before = self._taken
         try:
@@ -100,10 +107,10 @@ class DataFiles:
             self._taken = before
 
     def later(self, location: str, offset: int, nbytes: int) -> Data | None:
-        """Return data as ``read`` does, but read on demand, or None if too many files are open.
+        """Return data as ``read`` does, but read on demand; None if too many files are open.
 
         Raises:
-            ModelError: there is no such plain file here, or it is shorter or changed.
+            ModelError: the file is not there, is no plain file or too short, or was changed.
             BudgetError: all data would take more than ``max_bytes``.
         """
         path = self._located(location)
@@ -115,14 +122,22 @@ class DataFiles:
         return Data(None, nbytes, file.stretch(offset, nbytes))
 
     def _located(self, location: str) -> Path:
-        """Return a file's path without links, which is looked up once."""
+        """Return the path without links of the file that the model names ``location``; it is
+        cached.
+        """
         if (path := self._paths.get(location)) is None:
             path = self._paths[location] = self._path(location)
         return path
 
     @contextmanager
     def _at(self, location: str, path: Path, offset: int, nbytes: int) -> Iterator[OpenFile]:
-        """Open a file that has these bytes, and for which the budget has room; it may stay open.
+        """Open a file for the block, after a check that it has the bytes and the budget has room
+        for them.
+
+        Args:
+            location: the file, as the model names it.
+            path: its path without links.
+            offset, nbytes: offset of the first byte, and number of bytes.
 
         Raises:
             ModelError: there is no such file, or it is too short, changed or unreadable.
@@ -142,16 +157,16 @@ class DataFiles:
 
     @cached_property
     def _tops(self) -> list[Path]:
-        """The folders that files must be in, without links."""
+        """The folders that files may be in, without links."""
         folders = [self.root] if self.root else [self.folder, self.real or self.folder]
         return [folder.resolve() for folder in folders]
 
     def _top(self, path: Path) -> Path:
-        """Return the folder that a file must be in."""
+        """Return the folder of ``_tops`` that a file is in."""
         return next(top for top in self._tops if path.is_relative_to(top))
 
     def _path(self, location: str) -> Path:
-        """Return a file's path without links; a link that is made there later is not followed.
+        """Return the path of the file that the model names ``location``, with all links resolved.
 
         Raises:
             ModelError: the location is no relative path, or leads elsewhere.
@@ -170,7 +185,8 @@ class DataFiles:
 
     @contextmanager
     def _file(self, location: str, path: Path) -> Iterator[OpenFile]:
-        """Open the file of a path, which must be the file that was first opened there, unchanged.
+        """Open the file at a path for the block; it must be the file that was first opened there,
+        unchanged.
 
         Raises:
             ModelError: it is no plain file, another file, or in another state.
@@ -194,7 +210,13 @@ class DataFiles:
             yield file
 
     def _check_room(self, file: OpenFile, location: str, offset: int, nbytes: int) -> None:
-        """Check that a file has these bytes and that the budget has room for them."""
+        """Check that a file has ``nbytes`` bytes from ``offset`` on, and the budget has room for
+        them.
+
+        Raises:
+            ModelError: the file is too short.
+            BudgetError: the budget has no room.
+        """
         available = max(file.size - offset, 0)
         if offset < 0 or available < nbytes:
             raise ModelError(
@@ -234,7 +256,12 @@ def _changed(location: str) -> ModelError:
 
 @contextmanager
 def _opened(top: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open a file below a folder and yield its descriptor; no link is followed on the way."""
+    """Open a file for the block and yield its descriptor; no link is followed on the way.
+
+    Args:
+        top: a folder.
+        parts: the names on the way from the folder to the file.
+    """
     descriptor = os.open(top, _FLAGS | os.O_DIRECTORY)
     try:
         for part in parts:

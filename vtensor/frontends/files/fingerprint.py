@@ -1,7 +1,7 @@
 """A model's fingerprint: its inputs and outputs, and the bytes that identify it.
 
 A cached plan needs no more of a model than its fingerprint and its large arrays. A cache entry says
-where these arrays are and what the digest of all other bytes is; a model with other bytes has no
+where these arrays are, and holds the digest of all other bytes; a model with other bytes has no
 entry. A large array whose values were read while a graph was made of the model, for instance to
 fold it, is among the bytes that identify the model.
 """
@@ -50,7 +50,8 @@ class ModelFingerprint:
     Attributes:
         inputs, outputs: ports of a run.
         static: whether all sizes are known before any run.
-        reads_nodes: whether each graph is made of the model's nodes, for particular sizes.
+        reads_nodes: whether graphs are built from the model's nodes, for particular sizes, and not
+            read from a text that the model carries.
         deciding: inputs whose values decide shapes, as far as runs have shown.
         observed: places of the deferred arrays whose values may have decided something.
         deferred: the arrays that are read later, and their files.
@@ -77,7 +78,9 @@ class ModelFingerprint:
 def read_fingerprint(
     file: ModelFile, reference: bool, entries: Entries, max_bytes: int, root: Root
 ) -> ModelFingerprint | None:
-    """Return a model's fingerprint from the cache, or None if there is none or the bytes differ.
+    """Return a model's fingerprint from the cache.
+
+    None if there is no entry, or the model's bytes differ from it.
 
     Args:
         file: the model.
@@ -97,7 +100,7 @@ def read_fingerprint(
         places = {name: _place(place) for name, _, _, *place in data["large"]}
         if _digest(file, DeferredArrays({}, places, files), observed) != data["digest"]:
             return None
-        shared: dict[str, Original] = {}  # tensors in one place share their memory
+        shared: dict[str, Original] = {}  # tensors of the same bytes share their memory
         large: dict[str, Original] = {}
         for array, *row in data["large"]:
             origin = shared.get(repr(row)) or array_at(file, files, *row)
@@ -134,12 +137,13 @@ def read_fingerprint(
 def save_fingerprint(
     fingerprint: ModelFingerprint, file: ModelFile, reference: bool, entries: Entries
 ) -> ModelFingerprint | None:
-    """Write a model's fingerprint to the cache and return it with its digest.
+    """Write a model's fingerprint to the cache and return it with its digests.
 
-    None if too many bytes would identify the model, or if a file was changed.
+    None, and nothing is written, if too many bytes would identify the model, or if a file was
+    changed.
 
     Args:
-        fingerprint: the fingerprint, still without a digest.
+        fingerprint: the fingerprint, still without digests.
         file: the model.
         reference: whether nodes may run on ONNX's reference evaluator.
         entries: the cache.
@@ -172,13 +176,13 @@ def save_fingerprint(
 
 
 def check_surface(payload: bytes) -> tuple[str, list[Port]]:
-    """Check a cache entry as far as this needs no model.
+    """Check a fingerprint's cache entry, as far as that is possible without the model.
 
     Returns:
         The path of the model's file, and the inputs.
 
     Raises:
-        Exception: of ``MALFORMED``, if it is no such entry.
+        Exception: of ``MALFORMED``, if the bytes are no such entry.
     """
     data = json.loads(payload)
     inputs, outputs = (_ports(data[end]) for end in ("inputs", "outputs"))
@@ -192,20 +196,24 @@ def check_surface(payload: bytes) -> tuple[str, list[Port]]:
 
 
 def _code() -> str:
-    """Return a digest of the installed distributions and settings; it is part of every entry's
-    name.
-    """
+    """Return a digest of the installed distributions and settings, a part of each entry's name."""
     return blake2b(repr(installed()).encode(), digest_size=16).hexdigest()
 
 
 def _name(file: ModelFile, reference: bool, code: str) -> str:
-    """Return the name of a model's cache entry."""
+    """Return the name of the cache entry of a model's fingerprint.
+
+    Args:
+        file: the model.
+        reference: whether nodes may run on ONNX's reference evaluator.
+        code: digest of the installed distributions and settings.
+    """
     facts = repr((file.digest, reference, code))
     return f"surface-{blake2b(facts.encode(), digest_size=16).hexdigest()}"
 
 
 def _ports(rows: list[Any]) -> list[Port]:
-    """Return the inputs or outputs of a cache entry.
+    """Return the ports that the rows of a cache entry describe.
 
     Raises:
         Exception: of any kind, if no model has such ports.
@@ -226,13 +234,13 @@ def _ports(rows: list[Any]) -> list[Port]:
 
 
 def _place(row: list[Any]) -> Place:
-    """Return the place of an array from a cache entry."""
+    """Return the place of an array's bytes from a row of a cache entry."""
     [where, *numbers] = row
     return str(where), *map(int, numbers)  # type: ignore[return-value]
 
 
 def _digest(file: ModelFile, deferred: DeferredArrays, observed: Collection[Place]) -> str:
-    """Return a digest of a model without its deferred arrays, the observed ones excepted.
+    """Return a digest of a model's bytes, with deferred arrays only as far as they were observed.
 
     Args:
         file: the model.

@@ -2,7 +2,7 @@
 
 The file's bytes are walked as protocol buffers encode them, down to the raw data of initializers
 and of ``Constant`` nodes; the rest, which is small, is for ONNX's parser. If anything is unusual,
-that parser gets the whole file instead and reports faults: none is judged here.
+that parser gets the whole file instead and reports faults: this file judges none.
 
 Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of fields.
 """
@@ -19,13 +19,13 @@ from ptensor.pages import lasting
 from vtensor.language.records import dataclass
 from vtensor.storage.open_file import LATER, Bytes, Data, OpenFile, Stretch
 
-#: Fills an array with the bytes from an offset on; returns False if there are fewer.
+#: Fills an array with a model's bytes from an offset on; returns False if there are fewer.
 Fill = Callable[[int, Bytes], bool]
 
 #: Returns a reader, usable at any later time, of a number of bytes from an offset on.
 Reopen = Callable[[int, int], Stretch]
 
-#: Data of fewer bytes is not separated.
+#: Least number of bytes of data that is separated from the model.
 MIN_SEPARATE_BYTES = 1 << 12
 
 #: Number of bytes that are read at once to look at fields.
@@ -37,10 +37,10 @@ _GRAPH, _NODE, _INITIALIZER, _OP_TYPE = 7, 1, 5, 4
 #: Field numbers on the way to raw data, from an initializer, and from a node by its only attribute.
 _RAW_DATA = {_INITIALIZER: (9,), _NODE: (5, 5, 9)}
 
-#: The operator of nodes that may have weights.
+#: The operator of nodes whose only attribute may be a weight.
 _CONSTANT = b"Constant"
 
-#: Wire types of fields; for those of fixed length, the number of bytes.
+#: Wire types of fields; those of fixed length with their number of bytes.
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 
 #: Largest number of fields that are walked: ONNX's parser is faster for many small ones.
@@ -51,12 +51,12 @@ _MAX_VARINT_BYTES = 10
 
 
 class Parts(NamedTuple):
-    """A model in two parts.
+    """A model in two parts: the raw data of its weights, and all other bytes.
 
     Attributes:
-        rest: its bytes without the separate data: a sound model, too.
-        data: separate raw data, by the number of its initializer among all, or by ``of_node`` of
-            its ``Constant`` node's number.
+        rest: the model's bytes without the separate data; they are a valid model.
+        data: separate raw data, by the number of its initializer, or by ``of_node`` of the number
+            of its ``Constant`` node.
         size: number of bytes of both.
     """
 
@@ -66,17 +66,22 @@ class Parts(NamedTuple):
 
 
 def of_node(number: int) -> int:
-    """Return the key of a node's data in ``Parts.data``, below the numbers of initializers."""
+    """Return the key in ``Parts.data`` of the data of node ``number``: a negative number."""
     return -1 - number
 
 
-class _Unusual(Exception):  # no error: another parser looks at it
-    """Raised if the bytes are not such as exporters write."""
+class _Unusual(Exception):  # not named an error: ONNX's parser reads the model instead
+    """Raised if a model's bytes are encoded in a way that exporters do not use."""
 
 
 class _Field(NamedTuple):
-    """A field: its number and wire type, and where its key, its content and the next field
-    begin.
+    """A field of a message, as protocol buffers encode it.
+
+    Attributes:
+        number: the field's number.
+        kind: its wire type.
+        begin, content, end: offsets in the model's bytes at which the field begins, its content
+            begins, and the field ends.
     """
 
     number: int
@@ -87,12 +92,17 @@ class _Field(NamedTuple):
 
 
 def parts_of_file(file: OpenFile) -> Parts | None:
-    """Return a file in two parts, or None if it is for ONNX's parser as a whole."""
+    """Return a file's bytes with large weights apart; None if ONNX's parser has to read the whole
+    file.
+    """
     return parts(file.fill, file.size, file.stretch)
 
 
 def parts_of_bytes(data: bytes) -> Parts:
-    """Return bytes in two parts; the second is empty if they are for ONNX's parser as a whole."""
+    """Return a model's bytes with large weights apart.
+
+    No data is apart if ONNX's parser has to read the bytes as a whole.
+    """
     whole = np.frombuffer(data, np.uint8)
 
     def fill(offset: int, into: Bytes) -> bool:
@@ -103,12 +113,16 @@ def parts_of_bytes(data: bytes) -> Parts:
 
 
 def parts(fill: Fill, size: int, reopen: Reopen | None = None) -> Parts | None:
-    """Return a model in two parts, or None if it is for ONNX's parser as a whole, or has no data.
+    """Return a model's bytes with large weights apart.
+
+    None if ONNX's parser has to read them as a whole: the bytes are unusual, or no data is large
+    enough to be separated.
 
     Args:
         fill: reads the model's bytes.
         size: number of bytes.
-        reopen: reads bytes of it at any later time; None if that is impossible.
+        reopen: returns readers of the model's bytes that work at any later time; None if that is
+            impossible.
     """
     model = _Model(fill, size, reopen)
     try:
@@ -120,11 +134,11 @@ def parts(fill: Fill, size: int, reopen: Reopen | None = None) -> Parts | None:
 
 @dataclass(eq=False)
 class _Model:
-    """A model that is being walked.
+    """A model whose bytes are walked, field by field.
 
     Attributes:
         fill, size, reopen: as for ``parts``.
-        data: the data that was separated so far.
+        data: the data that was separated so far, as in ``Parts.data``.
         chunk: the bytes that were read last.
         at: offset of the chunk.
         seen: number of fields so far.
@@ -139,11 +153,15 @@ class _Model:
     seen: int = 0
 
     def without_data(self) -> bytes:
-        """Return all of the model except the separated data."""
+        """Return the model's bytes without the separated data, which is then in ``data``.
+
+        Raises:
+            _Unusual: the model has no graph or several, or a field is encoded unusually.
+        """
         pieces, graphs = list[bytes](), 0
         for entry in self.fields(0, self.size):
             if (entry.number, entry.kind) == (_GRAPH, _LENGTH):
-                graphs += 1  # with several, the numbers of tensors would change
+                graphs += 1  # ONNX merges several, which renumbers their tensors
                 pieces += self.message(entry, self.graph(entry))
             else:
                 pieces.append(self.read(entry.begin, entry.end))
@@ -152,7 +170,7 @@ class _Model:
         return b"".join(pieces)
 
     def graph(self, graph: _Field) -> Iterator[bytes]:
-        """Yield a graph's bytes, without the data of its initializers and ``Constant`` nodes."""
+        """Yield the bytes of a graph without the data that is separated from it."""
         counts, begin = {_NODE: 0, _INITIALIZER: 0}, graph.content
         for entry in self.fields(graph.content, graph.end):
             if entry.kind != _LENGTH or entry.number not in counts:
@@ -171,7 +189,10 @@ class _Model:
         yield self.read(begin, graph.end)
 
     def is_data(self, entry: _Field) -> bool:
-        """Return whether a field of a graph is an initializer or a ``Constant`` node."""
+        """Return whether a field of a graph, an initializer or a node, may hold a weight.
+
+        Every initializer may, and a node whose operator is ``Constant``.
+        """
         if entry.number == _INITIALIZER:
             return True
         return any(
@@ -181,12 +202,13 @@ class _Model:
         )
 
     def without(self, entry: _Field, way: Sequence[int]) -> tuple[list[bytes], _Field] | None:
-        """Return a field without the data in it, and that data's field; None if there is little
-        data.
+        """Return the bytes of a field without its data, in pieces, and the field that is the data.
+
+        None if the data has fewer than MIN_SEPARATE_BYTES bytes, or is not there.
 
         Args:
-            entry: the field.
-            way: the numbers of the fields in it that lead to the data.
+            entry: the field, an initializer or a node.
+            way: the numbers of the nested fields that lead to the data.
 
         Raises:
             _Unusual: the data is there several times.
@@ -212,12 +234,12 @@ class _Model:
         return self.message(entry, pieces), raw
 
     def message(self, entry: _Field, content: Iterator[bytes] | tuple[bytes, ...]) -> list[bytes]:
-        """Return the bytes of a field with other content."""
+        """Return the bytes of field ``entry``, in pieces, with other content."""
         inside = b"".join(content)
         return [_varint(entry.number << 3 | _LENGTH), _varint(len(inside)), inside]
 
     def fields(self, begin: int, end: int) -> Iterator[_Field]:
-        """Yield the fields of a message.
+        """Yield the fields of the message between two offsets.
 
         Raises:
             _Unusual: a field ends after the message or is encoded unusually, or there are too many.
@@ -241,7 +263,11 @@ class _Model:
             begin = stop
 
     def number(self, begin: int, end: int) -> tuple[int, int]:
-        """Return an encoded number, and where it ends."""
+        """Return the number that is encoded at offset ``begin``, and the offset at which it ends.
+
+        Raises:
+            _Unusual: the number does not end before offset ``end``, or is too long.
+        """
         number = 0
         for place, byte in enumerate(self.read(begin, min(begin + _MAX_VARINT_BYTES, end))):
             number |= (byte & 0x7F) << 7 * place
@@ -250,16 +276,16 @@ class _Model:
         raise _Unusual
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return some bytes, which are read with a larger chunk."""
+        """Return the bytes between two offsets; they are read together with those that follow."""
         if not self.at <= begin <= end <= self.at + len(self.chunk):
             self.at = begin
             self.chunk = self.array(begin, min(max(end, begin + _CHUNK_BYTES), self.size)).tobytes()
         return self.chunk[begin - self.at : end - self.at]
 
     def data_at(self, begin: int, end: int) -> Data:
-        """Return the data between two offsets, with a reader for later if the file can be reopened.
+        """Return the data between two offsets.
 
-        Large data is then read on demand only.
+        If the file can be reopened, large data is not read now: the result has a reader for later.
         """
         nbytes = end - begin
         read = None if self.reopen is None else self.reopen(begin, nbytes)
@@ -267,7 +293,11 @@ class _Model:
         return Data(None if later else self.array(begin, end), nbytes, read)
 
     def array(self, begin: int, end: int) -> Bytes:
-        """Return some bytes, in memory of their own."""
+        """Return the bytes between two offsets, in memory of their own.
+
+        Raises:
+            _Unusual: the model has fewer bytes.
+        """
         copy = lasting(end - begin)
         if not self.fill(begin, copy):
             raise _Unusual
@@ -276,7 +306,7 @@ class _Model:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number as it is encoded."""
+    """Return a number as protocol buffers encode it."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)

@@ -2,8 +2,9 @@
 
 ``import onnx`` imports command-line tools, mail and zip archives, which a session does not need.
 Reading a model needs four of its modules and the classes of its protocol buffers. If the package is
-not imported yet, it is put into ``sys.modules`` without running its own lines. The first use of any
-other name of it runs them; from then on the package is as always.
+not imported yet, it is put into ``sys.modules`` without running the code of its ``__init__.py``.
+That code runs at the first use of a name that these modules do not have; from then on the package
+is an ordinary one.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from vtensor.language.process.forks import process_lock
 
 PACKAGE = "onnx"
 
-#: A module that the C++ implementation of protocol buffers imports and never uses, together with a
+#: A module that the C++ implementation of protocol buffers imports and never uses; it imports a
 #: reader and a writer of text.
 _UNUSED = "google.protobuf.internal.python_message"
 
 #: The module whose classes the package has under the same names.
 _CLASSES = f"{PACKAGE}.onnx_ml_pb2"
 
-#: Dunder names that the package's lines define, unlike those that every module has.
+#: Dunder names that the package's own code defines, unlike those that every module has.
 _DEFINED_NAMES = ("__all__", "__version__")
 
 
 class Deferred(ModuleType):
-    """A package whose lines run when a name is used that its modules do not have."""
+    """A package whose own code runs when a name is used that its modules do not have."""
 
-    #: One thread runs the lines; meanwhile names that are not defined yet are missing only for it.
+    #: Held by the thread that runs the package's code; other threads wait until all names exist.
     _lock = process_lock()
     _running: bool
 
@@ -41,7 +42,7 @@ class Deferred(ModuleType):
         if name.startswith("__") and name not in _DEFINED_NAMES:
             raise AttributeError(f"module {PACKAGE!r} has no attribute {name!r}")
         if (cls := getattr(importlib.import_module(_CLASSES), name, None)) is not None:
-            vars(self)[name] = cls  # as the package's own lines do
+            vars(self)[name] = cls  # as the package's own code does
             return cls
         if name not in _DEFINED_NAMES and find_spec(f"{PACKAGE}.{name}") is not None:
             return importlib.import_module(f"{PACKAGE}.{name}")
@@ -53,13 +54,14 @@ class Deferred(ModuleType):
         return dir(self)
 
     def _run(self, name: str) -> None:
-        """Run the package's lines, after which it is an ordinary module.
+        """Run the package's own code, after which it is an ordinary module.
 
         Raises:
-            AttributeError: this thread is running them already: ``name`` is not defined yet.
+            AttributeError: this thread is running the code already, and ``name`` is not defined
+                yet.
         """
         with Deferred._lock:
-            if type(self) is ModuleType:  # another thread was here meanwhile
+            if type(self) is ModuleType:  # another thread has run the code meanwhile
                 return
             if "_running" in vars(self):
                 raise AttributeError(f"module {PACKAGE!r} has no attribute {name!r} yet")
@@ -75,13 +77,13 @@ class Deferred(ModuleType):
 
 
 class LazyModule(ModuleType):
-    """A module whose lines run when one of its names is used."""
+    """A module whose code runs when one of its names is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         with Deferred._lock:
-            if type(self) is LazyModule:  # no other thread was here meanwhile
+            if type(self) is LazyModule:  # no other thread has run the code meanwhile
                 self.__spec__.loader.exec_module(self)
                 module: Any = self
                 module.__class__ = ModuleType
@@ -98,8 +100,10 @@ def defer() -> None:
 
 
 def _defer_unused() -> None:
-    """Make the unused module lazy as well."""
-    with suppress(ImportError):  # another version of protocol buffers
+    """Put the module that protocol buffers import without using it into ``sys.modules``, lazy as
+    well.
+    """
+    with suppress(ImportError):  # other versions of protocol buffers lack the module
         if _UNUSED not in sys.modules and (spec := find_spec(_UNUSED)) is not None:
             module = module_from_spec(spec)
             module.__class__ = LazyModule

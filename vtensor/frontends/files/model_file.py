@@ -34,18 +34,20 @@ class ModelFile:
 
     @property
     def held(self) -> int:
-        """Number of its bytes that are in memory."""
+        """Number of the model's bytes that are in memory."""
         in_memory = (data for data in self.parts.data.values() if data.bytes is not None)
         return len(self.parts.rest) + sum(data.nbytes for data in in_memory)
 
     @property
     def name(self) -> str:
-        """The path as text, which cache entries name; empty for a model from memory."""
+        """The path as text, for cache entries; empty for a model from memory."""
         return "" if self.path is None else str(self.path)
 
     @cached_property
     def digest(self) -> str:
-        """Digest of its bytes without separate data, and of VTensor's code."""
+        """Digest of the model's bytes without separate data, and of VTensor's code, in
+        hexadecimal.
+        """
         facts = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
         digest = blake2b(facts.encode(), digest_size=16)
         digest.update(self.parts.rest)
@@ -53,7 +55,7 @@ class ModelFile:
 
 
 def opened(model: object) -> ModelFile:
-    """Read a file, or take bytes.
+    """Return the model that is in a file, given by its path, or in bytes.
 
     Raises:
         ModelError: there is no such file, it is empty, or it was changed meanwhile.
@@ -84,7 +86,7 @@ def opened(model: object) -> ModelFile:
 
 
 def _read(path: Path, label: str) -> Parts:
-    """Return a file in its parts.
+    """Return a file's bytes in parts; ``label`` is its name in errors.
 
     Raises:
         ModelError: it is a device, or was changed meanwhile.

@@ -1,11 +1,10 @@
-"""Known models: an earlier process has compared their text with their nodes; they are read without
-ONNX.
+"""Known models: models whose text an earlier process has compared with their nodes.
 
-To check that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, a
-large part of a small model's start. The result depends only on the model's bytes without the data
-of large weights. Under the digest of these the cache keeps where the text and the bytes of each
-array are. If anything is unusual, such as a missing entry or weight, the model is read in full,
-which reports it.
+They are read without ONNX. To check that a model is what its text says (``stored.py``) takes ONNX's
+classes and schemas, a large part of a small model's start. The result depends only on the model's
+bytes without the data of large weights. The cache entry that is named by their digest says where
+the text and the bytes of each array are. If anything is unusual, such as a missing entry or weight,
+the model is read in full, and faults are reported then.
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ def read_known(
     external_data_root: str | os.PathLike[str] | None,
     earlier: DeferredArrays | None = None,
 ) -> tuple[Graph, DeferredArrays] | None:
-    """Return the graph of a known model and its deferred arrays, or None if it is not known.
+    """Return the graph of a known model and its deferred arrays; None if the cache does not have
+    it.
 
     Args:
         file: the model.
@@ -67,7 +67,7 @@ def read_known(
         files = files or data_files(file.path, external_data_root, max_bytes)
         (begin, end, _), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
-        ready()  # the operators
+        ready()  # fills the registry, through which operators are found
         arrays = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
         graph = Graph.parse(text, {name: _stand_in(a) for name, a in arrays.items()}).seal()
         constants: dict[str, Array | Original] = dict(graph.constants)
@@ -85,9 +85,16 @@ def read_known(
 
 
 def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entries) -> None:
-    """Write to the cache where a model's text and arrays are, if they follow from its bytes.
+    """Write to the cache where a model's text and arrays are.
 
-    They do not if the values of large weights were compared.
+    Nothing is written if values of large weights were compared to check the text: the entry is
+    found by the other bytes alone.
+
+    Args:
+        file: the model.
+        stored: the text that it carries, and its arrays.
+        graph: the graph of the text.
+        entries: the cache.
     """
     text = stored.text.encode()
     if len(file.parts.rest) > MOST_BYTES or (begin := file.parts.rest.find(text)) < 0:
@@ -101,17 +108,20 @@ def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entri
             return
         constant = origins.get(name)
         if len(place) > 1 and (constant is None or not one_memory(constant, array)):
-            return  # its values were compared
+            return  # the values of a large weight were compared
         if constant is not None:
             rows.append((name, array.dtype.str, array.shape, *place))
     entries.write(name_of(file), json.dumps(rows, separators=(",", ":")).encode())
 
 
 def check_known(payload: bytes) -> str:
-    """Check a cache entry as far as this needs no model, and return the path of the model's file.
+    """Check a known model's cache entry, as far as that is possible without the model.
+
+    Returns:
+        The path of the model's file.
 
     Raises:
-        Exception: of ``MALFORMED``, if it is no such entry.
+        Exception: of ``MALFORMED``, if the bytes are no such entry.
     """
     (begin, end, file), *rows = json.loads(payload)
     if not 0 <= begin <= end or type(file) is not str:
@@ -122,7 +132,13 @@ def check_known(payload: bytes) -> str:
 
 
 def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
-    """Check an array's row of a cache entry, as far as this needs no model.
+    """Check an array's row of a cache entry, as far as that is possible without the model.
+
+    Args:
+        name: name of the array.
+        kind: NumPy's text of the element type.
+        sizes: shape of the array.
+        place: place of its bytes (``Place``).
 
     Raises:
         Exception: of ``MALFORMED``, if no array has such a row.
@@ -137,7 +153,7 @@ def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
 def array_at(
     file: ModelFile, files: DataFiles | None, kind: str, sizes: list[int], *place: Any
 ) -> Array | Original:
-    """Return the array of a cache entry's row, or its Original if it is read later.
+    """Return the array that a cache entry's row describes, or an ``Original`` if it is read later.
 
     Args:
         file, files: the model and its files of external data.
@@ -171,9 +187,9 @@ def array_at(
 
 
 def _stand_in(array: Array | Original) -> Array:
-    """Return an array, or in place of an Original one of the same type and shape.
+    """Return an array, or for an ``Original`` zeros of its type and shape that take no memory.
 
-    A text is parsed by types and shapes alone.
+    They are enough to parse a graph's text, which reads no elements.
     """
     if isinstance(array, Original):
         return np.broadcast_to(np.zeros((), array.dtype), array.shape)
@@ -181,5 +197,5 @@ def _stand_in(array: Array | Original) -> Array:
 
 
 def name_of(file: ModelFile) -> str:
-    """Return the name of a model's cache entry."""
+    """Return the name of a known model's cache entry."""
     return f"model-{file.digest}"

@@ -1,4 +1,4 @@
-"""The graph whose text a model carries, if the model's nodes agree with it."""
+"""The graph whose text a model carries. It counts if writing it as ONNX gives the model's nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,16 @@ class StoredText:
 def stored_text(
     model: ModelProto, opset: int, arrays: Originals, parts: Parts
 ) -> StoredText | None:
-    """Return the text that a model carries, or None. It keeps nothing of the model alive."""
+    """Return the text that a model carries, with the part of the model that it must agree with.
+
+    None if the model carries none. The result keeps nothing of ``model`` alive.
+
+    Args:
+        model: the model.
+        opset: version of ONNX's operators.
+        arrays: the model's arrays by name.
+        parts: data that was separated from the model's bytes.
+    """
     texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
     if not texts:
         return None
@@ -54,8 +63,15 @@ def stored_text(
 
 
 def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> dict[str, Place]:
-    """Return the places of the bytes of initializers, up to the first one whose bytes are not
-    NumPy's.
+    """Return the places of the bytes of initializers, by name.
+
+    The search ends at the first initializer whose bytes are not found as NumPy has them in memory;
+    this one and later ones are absent.
+
+    Args:
+        tensors: the initializers.
+        arrays: their arrays by name.
+        parts: the model's bytes.
     """
     places, at = dict[str, Place](), 0
     for number, tensor in enumerate(tensors):
@@ -64,7 +80,7 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
             places[tensor.name] = place
         elif number in parts.data:
             places[tensor.name] = "", number
-        else:  # equal bytes before its own serve as well
+        else:  # equal bytes before the array's own serve as well
             at = parts.rest.find(array_of(origin).tobytes(), at)
             if at < 0:
                 break
@@ -73,8 +89,8 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
 
 
 def stored_graph(stored: StoredText) -> Graph | None:
-    """Return the graph of a text, sealed, or None if the model is not what this graph is written
-    as.
+    """Return the sealed graph of a text; None if writing it as ONNX does not give the model's
+    nodes.
 
     So the text adds names to what the nodes compute, and can change none of it: a model that was
     edited after it was written is read from its nodes.
@@ -91,30 +107,35 @@ def stored_graph(stored: StoredText) -> Graph | None:
             constants[name] = later[name].reshape(graph.constants[name].shape)
         held = [array for array in deferred if array.held]
         return replace(graph, constants=Originals.of(constants, held))
-    if blank:  # the graph may be written with another array of the same bytes
+    if blank:  # compared by memory; an array of equal bytes elsewhere counts, too
         try:
             for array in deferred:
                 array.hold()
-        except ModelError:  # reading its nodes reports it, too
+        except ModelError:  # the error is raised again when the model's nodes are read
             return None
         graph = _agreeing(stored, {**stored.arrays}, {})
     return graph and replace(graph, constants=Originals.of(graph.constants, deferred))
 
 
 def _blank(array: Original) -> Array:
-    """Return a placeholder for an array that was not read yet: memory that nothing touches."""
+    """Return a placeholder of an unread array's type and shape, memory to which nothing is
+    written.
+    """
     return lasting(array.nbytes).view(array.dtype).reshape(array.shape)
 
 
 def _agreeing(
     stored: StoredText, arrays: Mapping[str, Array], blank: Mapping[str, Array]
 ) -> Graph | None:
-    """Return the graph of a text with these constants, or None if the model is not what it is
-    written as.
+    """Return the graph of a text; None if writing it as ONNX does not give the model's nodes and
+    arrays.
 
-    A blank array is compared by its memory, not by its values.
+    Args:
+        stored: the text, and the part of the model that it must agree with.
+        arrays: the model's arrays, or placeholders, by name.
+        blank: the placeholders among them; they are compared by their memory, not by their values.
     """
-    from vtensor.frontends.export import skeleton  # other exporters' models carry no text
+    from vtensor.frontends.export import skeleton  # needed only for models with a text
 
     try:
         graph = Graph.parse(stored.text, arrays).seal()
