@@ -58,7 +58,7 @@ def _write(node: NodeWriter, op: Cast) -> None:
 
 
 def _zero(op: Cast) -> float:
-    """Return what 0 becomes: f8e8m0 has no 0, but a smallest number, or NaN."""
+    """Return the number that 0 becomes; f8e8m0 has no 0, but a smallest number and NaN."""
     return 0 if op.to != "f8e8m0" else 2**-127 if op.saturate else nan
 
 

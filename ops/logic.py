@@ -124,7 +124,7 @@ def _shifted(op: BitShift, a: Expression, b: Expression) -> Expression:
 class BitShift(Binary):
     """Shift bits: y = a << b, or a >> b.
 
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the other's size.
 
     Dims:
         a, b: any    y: the dims of both
