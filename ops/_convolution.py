@@ -61,7 +61,7 @@ def read_kernel(node: NodeReader, w: VTensor) -> Sizes:
 def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
     """Add to the graph the convolution of image ``x`` with kernel ``w``, and return its output.
 
-    The node's attributes give the window and the groups. It is refused if sizes do not fit.
+    The node's attributes give the window and the groups. The node is refused if sizes do not fit.
     """
     kernel, group = read_kernel(node, w), int(node.attribute("group", 1))
     if group < 1 or w.size("O") % group or x.size("C") != w.size("I") * group:
@@ -77,7 +77,7 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def with_bias(node: NodeReader, y: VTensor, index: int) -> VTensor:
-    """Return the sum of ``y`` and the bias along C, input ``index``; ``y`` if the node has none."""
+    """Add the bias along C, input ``index``, to ``y``; return the sum, or ``y`` without a bias."""
     return node.add(named("BiasAdd")(), y, node.input(index, "C")) if node.has(index) else y
 
 

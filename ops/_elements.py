@@ -102,7 +102,7 @@ def _sums(read: Read, x: Array, axis: Array) -> Array:
 
 
 def running_sum(x: Array, axis: int) -> Array:
-    """Return the running sums of ``x`` along an axis; for f32 they are f64."""
+    """Return the running sums of ``x`` along an axis; f32 is added up in f64, and returned so."""
     return np.cumsum(x, axis, np.float64 if x.dtype == np.float32 else None)
 
 

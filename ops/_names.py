@@ -20,7 +20,10 @@ def same_names(node: Naming, role: str = "x0", other: str = "y0") -> None:
 
 
 def last_names(node: Naming, role: str = "x0", other: str = "y0") -> None:
-    """Give the axes of the value ``role`` the names of the last axes of the value ``other``."""
+    """Give the axes of the value ``role`` the names of the last axes of the value ``other``.
+
+    The last axes of both values match, the ones before them, and so on.
+    """
     for back in range(1, node.rank(role) + 1):
         node.same(role, -back, other, -back)
 
@@ -102,12 +105,12 @@ def from_attributes(node: NodeReader, cls: type, **known: Any) -> Any:
 
 
 def axes_of(node: NodeReader, x: VTensor, axes: list[int]) -> tuple[str, ...]:
-    """Return the dims of ``x`` that ``axes`` number; negative numbers count from the end."""
+    """Return the dims of ``x`` at the indices ``axes``; negative ones count from the end."""
     return tuple(node.axis(axis, x) for axis in axes)
 
 
 def axis_of(node: NodeReader, x: VTensor, name: str = "axis", default: int = 0) -> str:
-    """Return the dim of ``x`` whose number is the attribute ``name``, or else ``default``."""
+    """Return the dim of ``x`` whose index is the attribute ``name``, by default ``default``."""
     return node.axis(int(node.attribute(name, default)), x)
 
 

@@ -27,9 +27,9 @@ def without(x: VTensor, axes: Iterable[str], keepdims: bool) -> dict[str, int]:
 
 
 def dims_from(node: NodeReader, x: VTensor, default: int) -> tuple[str, ...]:
-    """Return the dims of ``x`` from the one whose number is the attribute ``axis`` to the last.
+    """Return the dims of ``x`` from the one whose index is the attribute ``axis`` to the last.
 
-    ``default`` is the number if the attribute is absent.
+    ``default`` is the index if the attribute is absent.
     """
     [first] = positions(x, [node.axis(int(node.attribute("axis", default)), x)])
     return tuple(x.dims)[first:]

@@ -130,9 +130,9 @@ def geometry(
 ) -> tuple[Sizes, Sizes, Sizes, Sizes]:
     """Return kernel, strides, pads and dilations, one number for each spatial dim (pads: two).
 
-    ``x`` is the image, ``out`` has one element for each window. The pads at the end are
-    those with which exactly the windows of ``out`` fit. They differ from the operator's if ``ceil``
-    adds a window that reaches further, or drops one that would begin in the pads.
+    ``x`` is the image, ``out`` has one element for each window. The pads at the end are those with
+    which exactly the windows of ``out`` fit. They differ from the operator's if ``ceil`` added a
+    window that reaches further, or dropped one that would begin in the pads.
     """
     rows = along(x, kernel, op)
     ends = (_end(row, out.size(row.dim)) for row in rows)

@@ -37,7 +37,7 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 
 def _expit(x: Array) -> Array:
-    """Return 1 / (1 + exp(-x)), computed from the exponential that does not overflow."""
+    """Return 1 / (1 + exp(-x)), computed from exp(-|x|), which does not overflow."""
     power = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1, power) / (1 + power))
 

@@ -76,7 +76,10 @@ def _write(node: NodeWriter, op: BatchNorm) -> None:
 
 
 def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Array] | None:
-    """Return factor and shift by which y depends on x; None if it is another input that varies."""
+    """Return the factor and the shift with which y = factor * x + shift.
+
+    x is None, and stands for any value; if another input is None instead, the result is None.
+    """
     if x is not None:
         return None
     scale, bias, mean, var = vectors

@@ -34,7 +34,7 @@ def _picks(op: Convolution, x: VTensor, w: VTensor) -> tuple[dict[str, int], Con
 
 
 def _thins(op: Convolution, x: VTensor, steps: Mapping[str, int]) -> Convolution:
-    """Return ``op`` with each stride multiplied by ``steps`` of its dim, 1 if there is none."""
+    """Return ``op`` with the stride along each dim multiplied by ``steps[dim]``, 1 if absent."""
     strides = zip(spatial(x.dims), op.strides, strict=True)
     return replace(op, strides=tuple(stride * steps.get(dim, 1) for dim, stride in strides))
 

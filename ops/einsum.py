@@ -161,7 +161,7 @@ def _summed(op: Einsum, *operands: VTensor) -> list[str]:
 
 
 def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
-    """Return True if Eigen has a kernel, else the reason why not.
+    """Return True if the library has a kernel, else the reason why not.
 
     It has one for the sum of one operand, and for the product of two, summed over dims of both.
     """

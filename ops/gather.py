@@ -86,7 +86,7 @@ class Gather:
     y[A, I, B] = x[A, i[I], B], where ``axis`` is in x between the dims A and B.
 
     Dims:
-        x: axis and any others    i: any but x's others; indices, below 0 from the end
+        x: axis and any others    i: any but x's others; negative indices count from the end
         y: x's, with those of i in place of ``axis``
     Args:
         axis: the dim.
@@ -338,7 +338,8 @@ class GatherND:
     B are the dims of both, I those of i alone, R the others of x.
 
     Dims:
-        x: axes and any others    i: row and any others; below 0 from the end    y: B, I, R
+        x: axes and any others    y: B, I, R
+        i: row and any others; negative indices count from the end
     Args:
         axes: the dims of x that a row of indices points into.
         row: the dim of i along a row; its size is the number of axes.
@@ -378,7 +379,8 @@ class ScatterND:
     ``axes``; I are the other dims of i, R the others of x.
 
     Dims:
-        x, y: axes and any others    i: row and dims that x lacks; below 0 from the end
+        x, y: axes and any others
+        i: row and dims that x lacks; negative indices count from the end
         updates: i's without row, and x's without axes
     Args:
         axes: the dims of x that a row of indices points into.

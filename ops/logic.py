@@ -70,8 +70,8 @@ class IsInf(Unary):
     Dims:
         x, y: any, the same
     Args:
-        detect_positive: count positive infinity.
-        detect_negative: count negative infinity.
+        detect_positive: False makes y false for positive infinity.
+        detect_negative: False makes y false for negative infinity.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context

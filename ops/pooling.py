@@ -90,7 +90,7 @@ def _spellings(
     def read_whole(node: NodeReader) -> VTensor:
         x = read_image(node)
         whole = tuple(x.size(dim) for dim in spatial(x.dims))
-        if any(size < 1 for size in whole):  # sizes are tested one by one
+        if any(size < 1 for size in whole):  # each size by itself, not their product
             return node.add(empty(spatial(x.dims)), x)
         return node.add(make(node, whole), x)
 
@@ -155,8 +155,7 @@ class MaxPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of neighbouring windows along each, in elements, at least 1; none given:
-            1.
+        strides: distance of windows along each, in elements, at least 1; none given: 1.
         pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
             none given: 0.
         dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
@@ -195,8 +194,7 @@ class AvgPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of neighbouring windows along each, in elements, at least 1; none given:
-            1.
+        strides: distance of windows along each, in elements, at least 1; none given: 1.
         pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
             none given: 0.
         dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
@@ -247,8 +245,7 @@ class LpPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of neighbouring windows along each, in elements, at least 1; none given:
-            1.
+        strides: distance of windows along each, in elements, at least 1; none given: 1.
         pads: zeros added at begin D, H, W, then at end D, H, W; none given: 0.
         dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
         ceil_mode: divide by the stride rounding up: elements left over get a window too.
@@ -429,7 +426,7 @@ class MaxUnpool:
         x, indices: N C W, N C H W or N C D H W, the same
         y: N C and the sizes above, or those of ``output_shape``: zeros are added at the ends
     Args:
-        kernel_shape, strides, pads: the MaxPool's.
+        kernel_shape, strides, pads: those of the MaxPool that made ``indices``.
         output_shape: sizes of y along D, H and W; none given: the sizes above.
     Raises:
         DimError: a size is smaller than that image's, or the image is empty.

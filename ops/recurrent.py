@@ -111,7 +111,7 @@ def _names(node: Naming) -> None:
 
 
 def _activations(node: NodeReader, defaults: Sequence[str]) -> Iterator[Activation]:
-    """Yield a node's activation functions, one direction after another.
+    """Yield a node's activation functions (name, alpha, beta), one direction after another.
 
     ``defaults`` are their names if the node has no attribute ``activations``.
     """
@@ -221,7 +221,10 @@ def _directions_fit(op: _Recurrent, _: VTensor, w: VTensor, *__: VTensor) -> boo
 
 
 def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
-    """Return the operations: two for each weight, time and N; element-wise ones do not count."""
+    """Return the floating-point operations of the matrix products; others are not counted.
+
+    There are two for each weight, at each time of each sequence.
+    """
     return 2 * x.size("T") * x.size("N") * (w.num_elements + r.num_elements)
 
 
@@ -267,7 +270,7 @@ class _Cell:
     clip: float
 
     def part(self, which: int, side: int, values: Array) -> Array:
-        """Return the weights of gate ``which`` for x (``side`` 0) or h (1) times ``values``."""
+        """Multiply ``values`` by the weights of gate ``which``: side 0: of x, 1: of h."""
         return np.asarray(values @ self.weights[side][which].T)
 
     def gate(self, which: int, x: Array, h: Array) -> Array:
@@ -357,7 +360,7 @@ class GRU(_Recurrent):
 
     @property
     def rows(self) -> int:
-        """The number of biases of each unit."""
+        """The number of biases of each unit: one more than gates with ``linear_before_reset``."""
         return self.gates + self.linear_before_reset
 
     def step(self, cell: _Cell, x: Array, h: Array) -> States:

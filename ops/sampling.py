@@ -176,9 +176,10 @@ class RoiAlign:
 
 
 def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
-    """Return the coordinates, in elements, at which a box is sampled along a dim, a row a bin.
+    """Return the coordinates, in elements, at which a box is sampled along a dim.
 
-    ``begin`` and ``end`` are the box's ends, ``bins`` is the number of its bins.
+    The result has a row for each bin. ``begin`` and ``end`` are the box's ends along the dim,
+    ``bins`` is the number of its bins.
 
     Raises:
         InputError: the box is too large.

@@ -54,7 +54,10 @@ def _split_names(node: Naming) -> None:
 
 
 def _parts(node: NodeReader, size: int) -> Sequence[int]:
-    """Return the sizes of a split's outputs: given, or equal parts of ``size``, the last less."""
+    """Return the sizes of a split's outputs: as given, or else ``size`` in equal parts.
+
+    The last of these parts is smaller if ``size`` is no multiple.
+    """
     if sizes := node.constant(1).tolist() if node.has(1) else node.attribute("split"):
         return [int(part_size) for part_size in sizes]
     parts = int(node.attribute("num_outputs", 0)) or node.output_count
@@ -96,7 +99,8 @@ class Slice:
         x, y: any, the same
     Args:
         axes: the dims that are sliced; the others stay whole.
-        starts, ends: begin and end along each of them, in elements.
+        starts, ends: index along each of ``axes`` at which the slice begins, and before which it
+            ends.
         steps: step along each; a negative one runs backwards, from ``start`` down to, and without,
             ``end``.
     Raises:
@@ -202,7 +206,7 @@ def _inside(op: Compress, x: VTensor) -> bool:
     onnx=Spelling("Compress", 9, _read_compress, _compress_names),
 )
 class Compress:
-    """Keep some slices of a tensor, known before a run as they decide its size.
+    """Keep the slices of a tensor at indices known before a run, since they decide y's size.
 
     y[axis] = x[kept[axis]]
 

@@ -102,7 +102,7 @@ def _compact(order: str, dims: Mapping[str, int]) -> Parts:
 
 
 def _spaced(order: str) -> Parts:
-    """Parse a layout's spaced form, ``batch head seq/64 feat seq%64``; return as ``_compact``."""
+    """Parse a layout's spaced form, ``batch head seq/64 feat seq%64``, as ``_compact`` does."""
     parts: Parts = []
     for word in order.split():
         name, _, block = word.partition("%")

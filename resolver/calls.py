@@ -40,8 +40,8 @@ class _CallResult(NamedTuple):
     ) -> _CallResult:
         """Return the result of a call with the made-up names ``names`` in its key.
 
-        ``by_place`` is True if all made-up names of its layouts and dims are among ``names``, none
-        is in its texts, and its variant has no pieces.
+        ``by_place`` is True if all made-up names in the result's layouts and dims are among
+        ``names``, none is in its texts, and the variant has no pieces.
         """
         required = [layout for each in variant.requirements for layout in each.layouts]
         dims = {dim for layout in (*variant.layouts, *required) for dim in layout.dims}

@@ -97,7 +97,7 @@ def _check_values(extended: LoweredGraph, graph: Graph) -> None:
 
 
 def _check_exact(node: str, made: Iterable[Value]) -> None:
-    """Check that each value that a node makes has an encoding that does not round its type."""
+    """Check that no value that a node makes has an encoding that rounds its element type."""
     for value in made:
         encoding = str(value.layout).partition(":")[2]
         if encoding and not holds(encoding, value.dtype):
@@ -136,7 +136,7 @@ def _check_promised(
 
 
 def _check_made(node: str, names: Iterable[str], available: set[str]) -> None:
-    """Check that all values that a node uses, ``names``, are available."""
+    """Check that the values ``names``, which a node uses, are all among ``available``."""
     for name in [] if available.issuperset(names) else names:
         if name not in available:
             raise UnsoundPlanError(f"{node}: uses {name!r} before anything makes it")

@@ -78,9 +78,9 @@ class ChosenGraph:
             graph: simplified like the graph that the choice was made for.
 
         Raises:
-            ChoiceRefused: the graph has other nodes, edges or dims. Or, at the nodes that it names,
-                fewer nodes may be fused, or a Transform is needed where there was none or the
-                reverse.
+            ChoiceRefused: the graph has other nodes, edges or dims. Or there are nodes, named by
+                the error, into which fewer nodes may be fused than before, or at which a Transform
+                is needed that there was not, or the reverse.
         """
         lowered, faults = self._placed(graph)
         for node, why in faults.items():

@@ -140,7 +140,7 @@ def from_plain_data(
     Args:
         data: result of ``plain_data``; it is not trusted.
         graph: simplified, for the same sizes or others.
-        delivery, preferences, passes: the result's fields of these names.
+        delivery, preferences, passes: as in ``LoweredGraph``, for the result.
 
     Raises:
         ChoiceRefused: the data is no choice for this graph.
@@ -167,7 +167,7 @@ class _ChoiceReader:
         self._refused = [Refusal(*_row(Refusal, row)) for row in rows]
 
     def lowered(self, delivery: Mapping[str, Layout], passes: Sequence[str]) -> LoweredGraph:
-        """Return the lowered graph, with ``delivery`` and ``passes`` as its fields of these names.
+        """Return the lowered graph; ``delivery`` and ``passes`` become its attributes.
 
         Raises:
             ChoiceRefused: a row is malformed, or a node or output names no value.
@@ -277,7 +277,7 @@ class _ChoiceReader:
 
 @cache
 def _kinds(of: type) -> tuple[tuple[type, ...], ...]:
-    """Return for each field of the dataclass ``of``, whose fields are plain, the allowed types."""
+    """Return for each field of the dataclass ``of`` the types that its value may have."""
     hints = get_type_hints(of)
     plain = (get_args(hints[field.name]) or (hints[field.name],) for field in fields(of))
     return tuple(
@@ -286,7 +286,7 @@ def _kinds(of: type) -> tuple[tuple[type, ...], ...]:
 
 
 def _row(of: type, row: object) -> list[Any]:
-    """Check the list ``row`` against the plain fields of the dataclass ``of``, and return it.
+    """Check that the list ``row`` has a value for each field of the dataclass ``of``; return it.
 
     Raises:
         ChoiceRefused: the row is no list, or a value is not of its field's type.

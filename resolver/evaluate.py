@@ -263,8 +263,8 @@ def _on_preceding_library(
     """Return a node fused with all offered nodes, and its outputs, on a library that is tried
     before libraries of higher priority.
 
-    None if there is no such library, if it does not take all the nodes, or if a library of higher
-    priority is not one that it may precede.
+    None if no library may be tried so, if it does not take all the nodes, or if it may not be tried
+    before one of the libraries of higher priority.
     """
     pinned = preferences.pinned(node.name, info_of(node.op).name)
     if preferences.order is not None or pinned is not None:
@@ -367,7 +367,7 @@ def _is_light(state: _Resolving, node: Node, out: VTensor) -> bool:
     followers.
 
     A node with the trait Linear is light if each input in which it is linear has fewer dims than
-    its output ``out``, and all of them are the output's. For others the operator says so.
+    the output ``out``, all of them dims of ``out``. Other operators declare whether they are light.
     """
     info = info_of(node.op)
     linear = info.trait(Linear)

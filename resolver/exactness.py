@@ -56,7 +56,10 @@ def holds(encoding: str, dtype: str) -> bool:
 
 
 def _within(dtype: str, integer: str, zero: int) -> bool:
-    """Return whether ``dtype`` has integers only, and type ``integer`` holds each plus ``zero``."""
+    """Return whether the integer type ``integer`` holds each value of ``dtype`` plus ``zero``.
+
+    False if ``dtype`` is no integer type and not bool.
+    """
     if dtype != "bool" and dtype[0] not in "su":
         return False
     (least, most), (low, high) = _range(integer), _range(dtype)

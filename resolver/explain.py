@@ -34,7 +34,9 @@ def bytes_of_a_run(graph: LoweredGraph) -> int:
 
 
 def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
-    """Return a dict about one node: library, layouts, each operand's requirement, and the refusals.
+    """Return a dict about one node.
+
+    It has the node's library, layouts, requirements of operands, and refusals of other libraries.
 
     Args:
         graph: the lowered graph.

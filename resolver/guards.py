@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def layout_pairs(
     lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (value, layout, layout) for two layouts that differ in text and agree in these sizes.
+    """Yield (value, layout, layout) for layouts that differ in text, but agree in these sizes.
 
-    A layout is given as text: that of the value, and the one in which it is taken.
+    The first layout is the value's, the second the one in which a node or output takes it.
 
     Args:
         lowered: a graph that the checker accepted.
@@ -41,7 +41,7 @@ def layout_pairs(
 def _pairs(
     lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (value, layout, layout) as texts: its own layout, and the one in which it is taken."""
+    """Yield (value, layout, layout): a value's layout and one in which it is taken, as texts."""
     values = lowered.values
     for node in lowered.operators:
         names = (*node.inputs, *node.outputs)
@@ -57,8 +57,9 @@ def _pairs(
 
 
 def transform_guards(lowered: LoweredGraph) -> list[tuple[str, Layout, bool]]:
-    """Return the guards under which Transforms are needed at the same edges: a value's name, a
-    layout, and whether the value must be in that layout.
+    """Return the guards under which other sizes need Transforms at the same edges.
+
+    A guard is a value's name, a layout, and whether the two must agree.
     """
     rows, values = dict[tuple[str, Layout, bool], None](), lowered.values
     for node in lowered.nodes:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeChoice:
-    """The choice for one node: an ``OpNode`` without the objects of its operator and followers."""
+    """The choice for one node: the attributes of ``OpNode`` but operator and followers."""
 
     name: str
     op_name: str
@@ -72,7 +72,7 @@ class Choices:
 
     @classmethod
     def of(cls, graph: LoweredGraph) -> Choices:
-        """Return the choices of a plan's lowered graph; each Transform is named by its output."""
+        """Return the choices in a plan's lowered graph; a Transform is named after its output."""
         names = _names(graph)
         rows: list[NodeChoice | TransformNode] = []
         for node in graph.nodes:
@@ -220,8 +220,8 @@ class _Binder:
                 yield name, Value(name, value.dtype, value.dims, layout, constant)
 
     def _value_faults(self, row: NodeChoice | TransformNode) -> Iterator[str]:
-        """Yield a fault for each value that a row reads before it is made, or makes a
-        second time.
+        """Yield a fault for each value that a row reads before any row makes it, and one for the
+        values that it makes a second time.
         """
         for name in row.inputs:
             if name not in self._values:

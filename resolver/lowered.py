@@ -55,8 +55,8 @@ class Reason:
         producer: name, in the model, of the value that the consumer takes.
         role: the role of the value among the consumer's operands.
         library: the consumer's library.
-        op, producer_op: operators of the consumer and of the producer; empty if that is an output,
-            input or constant.
+        op, producer_op: operators of the consumer and of the producer; empty if there is none, as
+            for an output, input or constant.
         requirement: what the consumer's invoker asked; None if an output is delivered in the
             layout.
     """

@@ -99,7 +99,7 @@ class Prober:
 
 
 def _call_key(node: OpNode, values: Sequence[VTensor], layouts: Sequence[Layout | None]) -> object:
-    """Return the key of a call: all that the answer depends on, for inputs in these layouts."""
+    """Return the key of a call: all that its variant depends on, for inputs in ``layouts``."""
     rows = zip(values, layouts, strict=True)
     return (
         node.op_name,
@@ -182,7 +182,7 @@ def _decided(
 
 
 class _Confirming(PartialEvaluation):
-    """Evaluation of a variant from elsewhere: conditions and kernels are checked again."""
+    """Evaluation that confirms a given variant: its conditions and kernels are checked again."""
 
     confirming = True
 
