@@ -119,7 +119,10 @@ def pool_names(node: Naming) -> None:
 
 
 def read_image(node: NodeReader) -> VTensor:
-    """Return the first input with an image's dim names; refuse other than 1 to 3 spatial dims."""
+    """Return the first input with an image's dim names.
+
+    The node is refused if the image does not have one to three spatial dims.
+    """
     names = IMAGES.get(len(node.input(0).dims))
     if names is None:
         raise node.refuse(f"{len(node.input(0).dims) - 2} spatial dims; one to three are taken")

@@ -328,7 +328,8 @@ class RNN(_Recurrent):
 class GRU(_Recurrent):
     """Carry a hidden state h along a sequence, with gates that update (z) and reset (r) it.
 
-    z = f(gate z), r = f(gate r), n = g(w x + r (reset * h) + biases), h' = (1 - z) * n + z * h
+    z = f(gate z), reset = f(gate r), n = g(w x + r (reset * h) + biases),
+    h' = (1 - z) * n + z * h, where a gate is w x + r h + biases
 
     Dims:
         x: T N F    w: dir gate unit F    r: dir gate unit state, gates z, r and n, state like unit
@@ -340,7 +341,7 @@ class GRU(_Recurrent):
         direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
         clip: limit of the magnitude of f's and g's arguments; 0 is none.
         given: the names of the operands in more, in order.
-        linear_before_reset: True multiplies r h and its bias by reset, False h.
+        linear_before_reset: True multiplies r h and its bias by reset, False only h.
     Raises:
         DimError: sizes do not fit together, or there are not as many activations.
 
@@ -379,7 +380,7 @@ class LSTM(_Recurrent):
     """Carry a hidden state h and a cell c along a sequence, with three gates.
 
     i = f(gate i + p_i c), forget = f(gate forget + p_forget c), c' = forget * c + i * g(gate c),
-    o = f(gate o + p_o c'), h' = o * last(c')
+    o = f(gate o + p_o c'), h' = o * last(c'), where a gate is w x + r h + biases
 
     Dims:
         x: T N F    w: dir gate unit F    r: dir gate unit state, gates i, forget, c and o, state

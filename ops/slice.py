@@ -125,7 +125,7 @@ class Slice:
 
 
 def _slices(op: Slice, x: VTensor | PTensor) -> dict[str, slice]:
-    """Return the slice along each of ``op.axes`` by dim, no start before the first element."""
+    """Return the slice along each of ``op.axes`` by dim; a start before x is moved to 0."""
     rows = zip(op.axes, op.starts, op.ends, op.steps, strict=True)
     return {dim: slice(max(start, -x.size(dim)), end, step) for dim, start, end, step in rows}
 

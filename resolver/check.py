@@ -78,8 +78,8 @@ def check(
 
 
 def _check_values(extended: LoweredGraph, graph: Graph) -> None:
-    """Check that every used name has a value, equal to the network's unless a Transform
-    makes it.
+    """Check that every used name has a value, which has the network's type and sizes, and is
+    constant as there, unless a Transform makes it.
     """
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}

@@ -37,8 +37,8 @@ def extend(
         graph: the resolver's result, without Transforms.
         output_layouts: layouts in which outputs are delivered, by name; by default the graph's own
             ``delivery``.
-        passing: called for each edge; returns the layout in which the value passes along it, to
-            which it is transformed before the required layout, or None.
+        passing: called for each edge. If it returns a layout, the value is first transformed to it,
+            then to the layout that the consumer requires; if None, only to the latter.
         known: libraries of Transforms that are decided already, by reason and change of layout.
 
     Raises:

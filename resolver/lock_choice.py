@@ -105,7 +105,7 @@ class Choices:
         Args:
             graph: the network, simplified.
             preferences: libraries that may be used.
-            delivery: layouts in which outputs are delivered.
+            delivery: layouts in which outputs are delivered, by name.
 
         Raises:
             LockChoiceRefused: some choices do not hold; the error lists all of them.

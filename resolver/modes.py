@@ -60,7 +60,7 @@ def channels_last(dims: Iterable[str]) -> Layout:
 
 
 def _between(graph: LoweredGraph) -> Passing:
-    """Return the passing rule of ``aware``: channels last between two libraries, else unchanged.
+    """Return the function ``passing`` of ``aware``: channels last between two libraries, else None.
 
     A node that moves no memory belongs to the library of its input.
     """
