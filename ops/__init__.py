@@ -1,6 +1,6 @@
-"""The operators, one file each (or a tight family): ``from ops import Conv2D``.
+"""The operators: ``from ops import Conv2D``. A file has one operator, or a few that are related.
 
-Files are found, not listed: a new operator is a new file.
+No list names the files: a new operator is a new file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Return the class of an operator, and import its file if needed."""
+    """Return the class of the operator ``name``, importing its file if needed.
+
+    For ``__all__``, return the names of all operators.
+
+    Raises:
+        AttributeError: there is no such operator.
+    """
     if name == "__all__":
         return __dir__()
     if name.startswith("_"):

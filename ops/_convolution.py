@@ -17,18 +17,27 @@ Read = Callable[[NodeReader, VTensor, VTensor], VTensor]
 
 
 def _kernels(first: str) -> dict[int, str]:
-    """Return names of a kernel's dims at ONNX's positions, by rank; ``first`` are two of them."""
+    """Return a kernel's dim names in ONNX's order of axes, by the number of axes.
+
+    ``first`` has the names of the two dims before the spatial ones, such as ``O I``.
+    """
     return {rank: first + names.removeprefix("N C").lower() for rank, names in IMAGES.items()}
 
 
-#: Names of the dims of a convolution's weights at ONNX's positions, by rank.
+#: The dim names of a convolution's kernel in ONNX's order of axes, by the number of axes.
 KERNELS = _kernels("O I")
 
 
 def convolution_names(
     node: Naming, weights: str = "x1", bias: str = "x2", kernels: dict[int, str] = KERNELS
 ) -> None:
-    """Name the dims of image, kernel and bias; ``weights`` and ``bias`` are roles of inputs."""
+    """Name the dims of a convolution's image, kernel, bias and output.
+
+    Args:
+        node: the node, whose first input is the image.
+        weights, bias: the roles of the kernel and of the bias, such as ``x1`` for input 1.
+        kernels: the kernel's dim names, by the number of its axes.
+    """
     image_names(node)
     if (kernel := kernels.get(node.rank(weights))) is not None:
         node.name(weights, kernel)
@@ -37,12 +46,12 @@ def convolution_names(
 
 
 def kernel_sizes(w: Tensor) -> Sizes:
-    """Return the sizes of a kernel along its spatial dims."""
+    """Return the sizes of the kernel ``w`` along its spatial dims, in the order d, h, w."""
     return tuple(w.size(dim) for dim in "dhw" if dim in w.dims)
 
 
 def read_kernel(node: NodeReader, w: VTensor) -> Sizes:
-    """Return the spatial sizes of a kernel; refuse the node if its kernel_shape differs."""
+    """Return the spatial sizes of the kernel ``w``; refuse the node if its kernel_shape differs."""
     kernel = tuple(w.dims.values())[2:]
     if tuple(node.attribute("kernel_shape") or kernel) != kernel:
         raise node.refuse(f"kernel_shape {node.attribute('kernel_shape')}, the kernel is {kernel}")
@@ -50,7 +59,10 @@ def read_kernel(node: NodeReader, w: VTensor) -> Sizes:
 
 
 def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
-    """Add the convolution that a node's attributes describe, of an image with a kernel."""
+    """Add to the graph the convolution of image ``x`` with kernel ``w``, and return its output.
+
+    The node's attributes give the window and the groups. The node is refused if sizes do not fit.
+    """
     kernel, group = read_kernel(node, w), int(node.attribute("group", 1))
     if group < 1 or w.size("O") % group or x.size("C") != w.size("I") * group:
         what = f"{x.size('C')} channels, {w.size('O')} kernels of {w.size('I')}"
@@ -65,14 +77,16 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def with_bias(node: NodeReader, y: VTensor, index: int) -> VTensor:
-    """Return ``y``, plus the bias that the node's optional input ``index`` adds to channels."""
+    """Add the bias along C, input ``index``, to ``y``; return the sum, or ``y`` without a bias."""
     return node.add(named("BiasAdd")(), y, node.input(index, "C")) if node.has(index) else y
 
 
 def write_convolution(op_type: str, first: str) -> Write:
-    """Return a writer of convolutions, each with the bias that follows it.
+    """Return a function that writes a convolution and a BiasAdd after it as one ONNX node.
 
-    ``first`` are the kernel's dims before the spatial ones.
+    Args:
+        op_type: the ONNX operator.
+        first: the names of the kernel's two dims before the spatial ones, in ONNX's order.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -94,9 +108,9 @@ def spelling(op_type: str, first: str, read: Read) -> Spelling:
     """Return the ONNX spelling of a convolution of any rank.
 
     Args:
-        op_type: ONNX's operator.
-        first: the names of the kernel's first two dims.
-        read: adds the operator for an image and a kernel, without the bias.
+        op_type: the ONNX operator.
+        first: the names of the kernel's two dims before the spatial ones, in ONNX's order.
+        read: adds the operator on an image and a kernel, without the bias, and returns its output.
     """
     kernels = _kernels(first)
 
@@ -109,7 +123,11 @@ def spelling(op_type: str, first: str, read: Read) -> Spelling:
 
 
 def cost(_op: object, _x: VTensor, w: VTensor, *more: VTensor) -> int:
-    """Return two operations for each element of y, the last operand, and each of its kernel."""
+    """Return the floating-point operations of a convolution.
+
+    There are two for each element of y, the last of ``more``, and each element of one output
+    channel's kernel.
+    """
     kernel = prod(size for dim, size in w.dims.items() if dim not in "GO")
     return 2 * more[-1].num_elements * kernel
 

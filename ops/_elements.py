@@ -1,7 +1,7 @@
-"""ONNX operators on arrays that are known before a run, in NumPy: of numbers or of symbolic sizes.
+"""ONNX operators in NumPy, on arrays that are known before a run: numbers or symbolic sizes.
 
-Each function computes its operator, or raises for cases that it does not cover. They compute
-sizes that change with every run, for which the general way to compute a node is too slow.
+Each function computes its operator, or raises for cases that it does not cover. The functions
+compute sizes that change with every run, for which the general way to compute a node is too slow.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ def _sums(read: Read, x: Array, axis: Array) -> Array:
 
 
 def running_sum(x: Array, axis: int) -> Array:
-    """Return running sums; those of f32 are added up in f64."""
+    """Return the running sums of ``x`` along an axis; f32 is added up in f64, and returned so."""
     return np.cumsum(x, axis, np.float64 if x.dtype == np.float32 else None)
 
 
 def _cast(read: Read, x: Array) -> Array:
-    from onnx import helper  # slow to import, and imported already
+    from onnx import helper  # not at the top: slow to import, and imported before this runs
 
     wanted = np.dtype(helper.tensor_dtype_to_np_dtype(read("to", 0)))
     if x.dtype.hasobject and wanted.kind == "i":  # the trace guards that symbolic sizes fit
@@ -165,12 +165,13 @@ def _range(_: Read, start: Array, limit: Array, delta: Array) -> Array:
     return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
 
 
-#: The functions that saved symbolic plans name; Range has no operator, since it is always known.
+#: All functions, by the ONNX name under which saved symbolic plans refer to them. Range has no
+#: operator here, since its output is always known before a run.
 NAMED = {**_MOVING, **_OTHERS, "Range": _range}
 for _name, _function in NAMED.items():
     pure(_function, f"{__name__}:{_name}")
 
-#: The functions by ONNX's name, for the spellings of these operators.
+#: By ONNX name, what the spellings of these operators take as ``ahead``.
 AHEAD: Mapping[str, Ahead] = {
     **{name: Ahead(function, traced=True) for name, function in _MOVING.items()},
     **{name: Ahead(function) for name, function in _OTHERS.items()},

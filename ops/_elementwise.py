@@ -1,7 +1,7 @@
-"""Element-wise operators as rows of a table: each one in NumPy, oneDNN, Eigen and ONNX.
+"""Registration of element-wise operators, with their NumPy, oneDNN, Eigen and ONNX definitions.
 
-``unary`` and ``binary`` make the class of an operator without parameters; ``elementwise`` is the
-same row as the decorator of a class.
+``unary`` and ``binary`` make and register the class of an operator without parameters;
+``elementwise`` is a decorator that registers a class.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ INTEGERS = ("s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
 #: The element types that oneDNN's element-wise kernels take.
 NATIVE = ("f32", "bf16", "f16")
 
-#: By operator: NumPy's function ``(op, *inputs)``, and its value if every input is 0.
+#: By operator: its NumPy function, called with ``(op, *inputs)``, its value if all inputs are 0.
 ROWS: dict[str, tuple[Callable[..., Any], float | Callable[[Any], float]]] = {}
 
 
 def pointwise(op: object, ctx: Context, *operands: VTensor, dtype: str = "") -> VTensor:
-    """Dispatch on operands whose dims are matched by name.
+    """Dispatch an element-wise operator and return its output; dims are matched by name.
 
-    The output's element type, if none is given, is the operator's ``to``; or the first operand's.
+    ``dtype`` is the output's element type. If empty, it is the operator's ``to`` if there is such
+    an attribute, else the first operand's element type.
     """
     dtype = dtype or getattr(op, "to", operands[0].dtype)
     return one_output(ctx, op, operands, broadcast(*(x.dims for x in operands)), dtype)
@@ -73,14 +74,14 @@ class Unary:
     """
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """Dispatch on x."""
+        """Dispatch on x, and return the output."""
         return pointwise(self, ctx, x)
 
 
 class Binary:
     """An operator on two operands.
 
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the other's size.
 
     Dims:
         a, b: any    y: the dims of both
@@ -89,23 +90,26 @@ class Binary:
     """
 
     def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
-        """Dispatch on a and b."""
+        """Dispatch on a and b, and return the output."""
         return pointwise(self, ctx, a, b)
 
 
 def parameter_of(x: Array, number: float) -> Any:
-    """Return a parameter as an integer of x's type if both are integers, else as it is given."""
+    """Return the parameter ``number`` as an integer of x's type if x has integers and it is whole.
+
+    Else return it as it is given.
+    """
     whole = x.dtype.kind in "iu" and abs(number) < 2**63 and number == int(number)
     return np.asarray(int(number)).astype(x.dtype) if whole else number
 
 
 def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spelling]:
-    """Return the spellings of an operator whose parameters are ONNX's attributes.
+    """Return the ONNX spellings of an operator whose parameters are attributes of the same names.
 
     Args:
-        op_type: ONNX's name.
-        since: the first opset that has it. If it is 1 and there are two inputs, opsets up to 6 say
-            by attributes how the second input is repeated.
+        op_type: the ONNX operator.
+        since: the first opset that has it. If it is 1 and there are two inputs, opsets up to 6 have
+            a spelling of their own, in which attributes say how the second input is repeated.
         cls: the operator's class.
         many: True reads any number of inputs as a chain of the operator on two.
     """
@@ -135,7 +139,7 @@ def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spe
     return [Spelling(op_type, since, read_old, names.old_broadcast_names, until=6), written(7)]
 
 
-@lru_cache(maxsize=128)  # rows of a table share one function
+@lru_cache(maxsize=128)  # most operators share one ``compute``
 def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
     """Return the parameters of a ``compute`` method."""
     return [*inspect.signature(compute).parameters.values()]
@@ -165,28 +169,30 @@ def elementwise(
     traits: Sequence[Trait] = (),
     holds: Sequence[tuple[Callable[..., bool], str]] = (),
 ) -> Callable[[type[T]], type[T]]:
-    """Register a class as an element-wise operator, with its invokers.
+    """Return a decorator that registers a class as an element-wise operator, with its invokers.
 
-    Functions get the instance as the first argument if the operator has parameters. oneDNN's max
-    and min lose a NaN, its log is inaccurate near 1, and its soft_relu for small results: rows do
-    not use them.
+    ``numpy``, ``expression`` and a function ``onednn`` get the operator's instance as the first
+    argument if the operator has parameters. No operator uses oneDNN's max and min, which lose a
+    NaN, its log, which is inaccurate near 1, or its soft_relu, inaccurate for small results.
 
     Args:
         name: the operator's name.
         onnx: the first opset in which ONNX has it under this name, with its parameters as
-            attributes; or its spellings, or a function that makes them of the class.
+            attributes; or its spellings, or a function from the class to its spellings.
         numpy: the definition, a function of the inputs' arrays; None if it is registered elsewhere.
-        dtypes: the element types that it takes, of every input or by role; None is floats, and for
-            several inputs integers too.
-        zero: its value if every input is 0, or a function of the instance that returns it.
+        dtypes: the element types that the definition takes, for every input or by role; None means
+            floats, and for several inputs integers too.
+        zero: the result if every input is 0, or a function from the instance to that result.
         widen: True passes half floats to ``numpy`` as f32.
         onednn: oneDNN's algorithm, or a tuple of it and its constants, as numbers or names of
-            parameters; or a function of the inputs and the output that returns the routine.
-        when: a condition on ``(op, *operands)`` under which oneDNN takes it.
-        expression: the same function on ``Expression`` inputs: the trait ``Pointwise``, from which
-            Eigen's invoker is made.
-        inplace: roles of the inputs that Eigen may overwrite, and oneDNN the first of them; None is
-            all.
+            parameters; or a function of the inputs and the output that returns the routine. Empty
+            registers no oneDNN invoker.
+        when: a function of ``(op, *operands)`` that returns True if oneDNN takes the call, else
+            False or the reason.
+        expression: a function of ``Expression`` inputs that defines an output element: the trait
+            ``Pointwise``, from which Eigen's invoker is made. None registers neither.
+        inplace: roles of the inputs that the output may overwrite in memory: on Eigen any of them,
+            on oneDNN the first; None means all inputs.
         many: as for ``spelled``.
         traits: traits besides ``Elementwise``.
         holds: as for ``operator``.
@@ -238,7 +244,14 @@ def elementwise(
 def _on_onednn(
     onednn: str | tuple[Any, ...] | Callable[..., Routine], called: Callable[..., Any], alone: bool
 ) -> Callable[..., object]:
-    """Return oneDNN's invoker of a row: of its algorithm with constants, or of its routine."""
+    """Return the oneDNN invoker of an element-wise operator.
+
+    Args:
+        onednn: as for ``elementwise``.
+        called: calls a function, given with the instance and the operands; it leaves out the
+            instance if the operator has no parameters.
+        alone: True if the operator has exactly one input.
+    """
 
     def on_onednn(ctx: Context, op: object, *operands: VTensor) -> object:
         if callable(onednn):
@@ -252,7 +265,10 @@ def _on_onednn(
 
 
 def _on_eigen() -> Callable[..., object]:
-    """Return a new invoker of an operator's expression, which gets its row's file and line."""
+    """Return an Eigen invoker that computes an operator's expression.
+
+    It is a new function in each call, since the caller stores an operator's file and line in it.
+    """
 
     def on_eigen(ctx: Context, op: object, *operands: VTensor) -> object:
         return libdesc.eigen.pointwise(op, operands[:-1], operands[-1], ctx.followers)
@@ -270,15 +286,15 @@ def _row(
     to: str = "",
     **row: Any,
 ) -> type[T]:
-    """Return the class of an operator without parameters, registered.
+    """Make, register and return the class of an operator without parameters.
 
     Args:
         base: ``Unary`` or ``Binary``.
-        name: the operator's name, and ONNX's.
-        says: the first line of its docstring.
+        name: the operator's name, here and in ONNX.
+        says: the first line of the class's docstring, without the full stop.
         onnx: the first opset that has it, and the last one that changed it.
-        numpy, dtypes, row: as for ``elementwise``.
-        to: the output's element type, if not the first operand's.
+        numpy, dtypes, row: arguments of ``elementwise``.
+        to: the output's element type; empty means the first operand's.
     """
     caller, (since, latest) = sys._getframe(1), onnx
     dtype = next(d for d in ("f32", "s32", *dtypes) if d in (dtypes or NUMBERS))
@@ -302,7 +318,7 @@ _EXAMPLE = """
     Source: ONNX operator {0}, opset {4}.
     """
 
-#: Return the class of an operator on one operand: see ``_row``.
+#: Make, register and return the class of an operator on one operand: see ``_row``.
 unary = partial(_row, Unary)
-#: The same on two operands.
+#: Make, register and return the class of an operator on two operands: see ``_row``.
 binary = partial(_row, Binary)

@@ -1,4 +1,4 @@
-"""Grids of positions made by an affine map, as factors of a matrix product."""
+"""ONNX's AffineGrid, which makes a grid of coordinates, as a product of matrices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ _SPACES = {4: "H W", 5: "D H W"}
 
 
 def grid_names(node: Naming) -> None:
-    """Name the dims of the map and of the grid."""
+    """Name the dims of AffineGrid's input 0, the affine matrices, and of its output, the grid."""
     node.name("x0", "N axis column")
     for space in _SPACES.values():
         node.name("y0", f"N {space} axis")
 
 
 def read_map(node: NodeReader) -> tuple[VTensor, VTensor]:
-    """Return the map and the positions that it is applied to, with a last column of ones."""
+    """Return the two factors of an AffineGrid: the affine matrices, and coordinates.
+
+    The coordinates have the grid's spatial dims and ``column``. Along ``column`` there is a
+    coordinate from -1 to 1 for each spatial dim, that of the last dim first, and then a 1.
+    """
     sizes = [int(size) for size in np.ravel(node.constant(1))]
     theta = node.input(0, "N axis column")
     if (space := _SPACES.get(len(sizes), "").split()) == []:
@@ -42,7 +46,10 @@ def read_map(node: NodeReader) -> tuple[VTensor, VTensor]:
 
 
 def _centres(extent: int, aligned: bool) -> Array:
-    """Return positions of elements from -1 to 1: at their centres, or ``aligned`` to both ends."""
+    """Return the coordinates of ``extent`` elements between -1 and 1.
+
+    They are the centres of equal parts of that range, or with ``aligned`` run from -1 to 1.
+    """
     if aligned:
         return np.linspace(-1, 1, extent)
     return (2 * np.arange(extent) + 1) / max(extent, 1) - 1

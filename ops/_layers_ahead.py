@@ -1,7 +1,8 @@
-"""Layers on constants that depend on open sizes, in NumPy, bit by bit equal to the definitions.
+"""ONNX layers in NumPy, for constants that depend on open sizes.
 
 A process that reads a model computes such a constant as it computes any node. A process that only
-has a saved symbolic plan uses these functions; before a plan is saved, both results are compared.
+has a saved symbolic plan uses these functions, whose results are equal bit by bit: before a plan is
+saved, both results are compared.
 """
 
 from __future__ import annotations
@@ -60,5 +61,5 @@ _NAMED: Mapping[str, Computes] = {
 for _name, _function in _NAMED.items():
     pure(_function, f"{__name__}:{_name}")
 
-#: The functions by ONNX's name, for the spellings of these operators.
+#: By ONNX name, what the spellings of these operators take as ``ahead``.
 LAYERS = {name: Ahead(function, only_traced=True) for name, function in _NAMED.items()}

@@ -1,4 +1,4 @@
-"""Positions of dims, and shared parts of normalizations."""
+"""Indices of dims, and shared parts of normalizations."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ def moved_last(dims: Sequence[str], last: Sequence[str]) -> list[str]:
 
 
 def positions(x: VTensor | PTensor, axes: Sequence[str]) -> tuple[int, ...]:
-    """Return the positions of dims in declared order."""
+    """Return the index of each of the dims ``axes`` in x's declared order of dims, from 0."""
     return tuple(list(x.dims).index(dim) for dim in axes)
 
 
 def without(x: VTensor, axes: Iterable[str], keepdims: bool) -> dict[str, int]:
-    """Return the sizes of x without some dims, or with size 1 there if ``keepdims``."""
+    """Return x's sizes by dim without ``axes``, or, with ``keepdims``, with size 1 along them."""
     removed = set(axes)
     kept = {dim: 1 if dim in removed else size for dim, size in x.dims.items()}
     return {dim: size for dim, size in kept.items() if keepdims or dim not in removed}
 
 
 def dims_from(node: NodeReader, x: VTensor, default: int) -> tuple[str, ...]:
-    """Return the dims of x from the position that the attribute ``axis`` numbers."""
+    """Return the dims of ``x`` from the one whose index is the attribute ``axis`` to the last.
+
+    ``default`` is the index if the attribute is absent.
+    """
     [first] = positions(x, [node.axis(int(node.attribute("axis", default)), x)])
     return tuple(x.dims)[first:]
 
 
 def channels(node: NodeReader) -> VTensor:
-    """Return the first input with its second dim named C; refuse one of fewer dims."""
+    """Return the first input, its second dim named C; refuse the node if it has fewer dims."""
     names = list(node.input(0).dims)
     if len(names) < 2:
         raise node.refuse("an input without channels")
@@ -41,5 +44,5 @@ def channels(node: NodeReader) -> VTensor:
 
 
 def epsilon(node: NodeReader) -> float:
-    """Return the attribute ``epsilon``, which is added to a variance."""
+    """Return the attribute ``epsilon``, a number to add to a variance; 1e-5 if it is absent."""
     return float(node.attribute("epsilon", 1e-5))

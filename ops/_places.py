@@ -18,31 +18,37 @@ INDICES = ("s64", "s32")
 
 
 def unique_names(parameter: str) -> tuple[Any, str]:
-    """Return a condition for ``holds``: a parameter's pairs have different names."""
+    """Return a condition for ``holds``, as function and message: no name occurs twice.
+
+    ``parameter`` is the name of a parameter whose value is pairs that begin with a dim's name.
+    """
     rule = f"{parameter} {{op.{parameter}}} names a dim twice"
     return lambda op, *_: len(dict(getattr(op, parameter))) == len(getattr(op, parameter)), rule
 
 
 def has_dims_of_x(role: str) -> tuple[Any, str]:
-    """Return a condition for ``holds``: the second input has only dims of x, in their sizes.
+    """Return a condition for ``holds``: the second input has only dims of x, of x's sizes.
 
-    ``role`` is that input's name in the message.
+    ``role`` is the second input's name in the message.
     """
     fits = f"{role} must have dims of x, and in their sizes"
     return lambda _, x, other: other.dims.items() <= x.dims.items(), fits
 
 
 def as_output(op: object, *operands: VTensor) -> list[Layout]:
-    """Return for each operand the order of the output's dims; the output is the last operand."""
+    """Return for each operand the layout in the output's order of dims; the output comes last."""
     return [Layout.plain(operands[-1].dims)] * len(operands)
 
 
 def one_output(
     ctx: Context, op: object, inputs: Sequence[VTensor], dims: Mapping[str, int], dtype: str = ""
 ) -> VTensor:
-    """Make the output of these dims, dispatch the operator, and return the output.
+    """Make the operator's only output, dispatch the operator, and return the output.
 
-    ``dtype`` is its element type; empty is the first input's.
+    Args:
+        ctx, op, inputs: the context, the operator and its inputs.
+        dims: the output's sizes by dim.
+        dtype: the output's element type; empty means the first input's.
     """
     y = VTensor(dtype or inputs[0].dtype, dims, ctx.output(0))
     ctx.dispatch(op, inputs, [y])
@@ -50,7 +56,7 @@ def one_output(
 
 
 def order_starting_with(x: VTensor, *dims: str) -> Layout:
-    """Return the layout with these dims first, then the other dims of x."""
+    """Return the layout of ``x`` with ``dims`` first, then its other dims in declared order."""
     return Layout.plain((*dims, *(dim for dim in x.dims if dim not in dims)))
 
 
@@ -64,7 +70,12 @@ def by_batch(batch: str, along: str, *operands: VTensor) -> list[Layout]:
 
 
 def checked_indices(indices: Array, size: int, op: str, axis: str) -> Array:
-    """Return indices counted from 0; negative ones count from the end.
+    """Return ``indices`` with ``size`` added to negative ones, which count from the end.
+
+    Args:
+        indices: indices along an axis.
+        size: the elements along the axis.
+        op, axis: the names of the operator and of the dim, for the error.
 
     Raises:
         InputError: an index is outside the axis.

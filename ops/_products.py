@@ -8,7 +8,10 @@ from vtensor.tensor import VTensor
 
 
 def product_names(node: Naming, second: str = "x1") -> None:
-    """Name the dims of matrices or stacks of them; ``second`` is the second factor's role."""
+    """Name the dims of a matrix product's factors and output: vectors, matrices or stacks of them.
+
+    ``second`` is the role of the second factor; the first factor is ``x0``.
+    """
     left, right = node.rank("x0"), node.rank(second)
     node.same("x0", -1, second, max(right - 2, 0) - right)
     if left > 1:
@@ -22,7 +25,10 @@ def product_names(node: Naming, second: str = "x1") -> None:
 
 
 def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, str]:
-    """Return input 0 and input ``second`` under a product's names, and the dim to sum over."""
+    """Return the factors of a matrix product, inputs 0 and ``second``, and the dim to sum over.
+
+    The factors' dims have the output's names, but for the dim to sum over, which the output lacks.
+    """
     out = node.output_names()
     left, right = len(node.input(0).dims), len(node.input(second).dims)
     if not left or not right:

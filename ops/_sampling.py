@@ -19,12 +19,14 @@ HAS_ELEMENTS = (
 
 
 def linear(distance: Array) -> Array:
-    """Return the weight of a neighbour by its distance; 0 from distance 1 on."""
+    """Return the weight of a neighbour by its distance in elements: 1 at 0, and 0 from 1 on."""
     return np.asarray(np.clip(1 - np.abs(distance), 0, None))
 
 
 def cubic(distance: Array, a: float = -0.75) -> Array:
-    """Return the weight of a neighbour by its distance, 0 from 2 on; ``a`` is the slope at 1.
+    """Return the weight of a neighbour by its distance in elements: 1 at 0, and 0 from 2 on.
+
+    ``a`` is the slope at distance 1.
 
     Source: R. Keys, Cubic convolution interpolation for digital image processing, equation 4.
     """
@@ -35,17 +37,17 @@ def cubic(distance: Array, a: float = -0.75) -> Array:
 
 
 def shaped(row: Array, axis: int, rank: int) -> Array:
-    """Return a row as an array of ``rank`` axes, along ``axis``; the others have length 1."""
+    """Return the vector ``row`` as an array of ``rank`` axes, all of length 1 but ``axis``."""
     return row.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: bool) -> Array:
-    """Return the values of an image between its elements, for every channel: N C P.
+    """Return the values of an image at coordinates between its elements, as an array N C P.
 
     Args:
-        x: N C and any number of spatial dims.
-        places: positions in elements, an array for each spatial dim, N P for any dims P; NaN gives
-            NaN.
+        x: the image: N C and any number of spatial dims.
+        places: the coordinates in elements, an array for each spatial dim, N P for any dims P; NaN
+            gives NaN.
         mode: ``nearest``, ties to even, ``linear`` or ``cubic``.
         padding, corners: as for ``terms``.
     """
@@ -58,14 +60,14 @@ def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: 
 def terms(
     x: Array, places: Sequence[Array], mode: str, padding: str = "zeros", corners: bool = True
 ) -> Iterator[Array]:
-    """Yield what each neighbour adds to the values of an image between elements: N C P.
+    """Yield the terms whose sum is ``sample``: one array N C P for each neighbour.
 
     Args:
-        x: N C and any number of spatial dims.
-        places: positions in elements, an array for each spatial dim; they broadcast to N P.
-        mode: ``nearest``, for whole positions, ``linear`` or ``cubic``.
+        x: the image: N C and any number of spatial dims.
+        places: coordinates in elements, an array for each spatial dim; they broadcast to N P.
+        mode: ``linear``, ``cubic``, or ``nearest``, for coordinates that are whole numbers.
         padding: the values beyond the border: ``zeros``, the border's elements (``border``), or
-            those before it, mirrored (``reflection``).
+            the image mirrored at the border (``reflection``).
         corners: True mirrors at the last elements' centres, False at their ends.
     """
     places = np.broadcast_arrays(*places)
@@ -90,7 +92,10 @@ def terms(
 
 
 def _reflected(near: Array, size: int, corners: bool) -> Array:
-    """Return positions mirrored at the borders until they are inside."""
+    """Return the coordinates ``near`` mirrored at the ends of ``size`` elements until inside.
+
+    ``corners`` is as for ``terms``.
+    """
     low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
     if span == 0:
         return np.zeros_like(near)

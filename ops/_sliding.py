@@ -18,27 +18,27 @@ class Windowed(Protocol):
 
     @property
     def strides(self) -> Sizes:
-        """The step of the window along each spatial dim, in elements; empty is 1."""
+        """The distance of neighbouring windows along each spatial dim, in elements; empty is 1."""
 
     @property
     def pads(self) -> Sizes:
-        """The elements added at all beginnings, then at all ends; empty is 0."""
+        """The elements added at the beginning of each spatial dim, then at each end; empty is 0."""
 
     @property
     def dilations(self) -> Sizes:
-        """The distance of neighbours in the window, in elements; empty is 1."""
+        """The distance of a window's elements along each spatial dim, in elements; empty is 1."""
 
 
 class Window(NamedTuple):
     """A window along one dim of an image.
 
     Attributes:
-        dim: the dim.
-        size: the image's elements along it.
-        kernel: the elements that a window takes.
-        stride: the step between windows, in elements.
-        begin, end: the pads, in elements.
-        dilation: the distance of elements in a window.
+        dim: the dim's name.
+        size: the number of the image's elements along the dim.
+        kernel: the number of elements that a window takes.
+        stride: the distance of neighbouring windows, in elements.
+        begin, end: the pads before and after the image, in elements.
+        dilation: the distance of neighbours in a window, in elements.
     """
 
     dim: str
@@ -51,17 +51,17 @@ class Window(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """The elements that a window spans, from its first to its last."""
+        """The number of elements that a window spans from its first to its last, gaps included."""
         return self.dilation * (self.kernel - 1) + 1
 
     @property
     def spread(self) -> int:
-        """The size of the image over which ``size`` windows slide, without pads."""
+        """The size, without pads, of the smallest image on which ``size`` windows fit."""
         return (self.size - 1) * self.stride + self.reach - self.begin - self.end
 
 
 def spatial(dims: Iterable[str]) -> tuple[str, ...]:
-    """Return the spatial dims among ``dims``, in the order of parameters: D, H, W.
+    """Return the spatial dims among ``dims``, in the order D, H, W, which parameters have too.
 
     >>> spatial(["W", "H", "C", "N"])
     ('H', 'W')
@@ -72,6 +72,11 @@ def spatial(dims: Iterable[str]) -> tuple[str, ...]:
 
 def along(x: Tensor, kernel: Sequence[int], op: Windowed) -> list[Window]:
     """Return the window along each spatial dim of an image.
+
+    Args:
+        x: the image.
+        kernel: the window's size along each spatial dim.
+        op: gives strides, pads and dilations.
 
     Raises:
         DimError: a parameter has another number of values than there are spatial dims.
@@ -116,7 +121,7 @@ def count(window: Window, ceil: bool = False) -> int:
 
 
 def counts(x: Tensor, kernel: Sequence[int], op: Windowed, ceil: bool = False) -> dict[str, int]:
-    """Return how many windows fit along each spatial dim."""
+    """Return how many windows fit, by spatial dim; arguments are as for ``along`` and ``count``."""
     return {window.dim: count(window, ceil) for window in along(x, kernel, op)}
 
 
@@ -125,9 +130,9 @@ def geometry(
 ) -> tuple[Sizes, Sizes, Sizes, Sizes]:
     """Return kernel, strides, pads and dilations, one number for each spatial dim (pads: two).
 
-    The pads at the end are those with which exactly the windows of ``out`` fit. They differ from
-    the operator's if ``ceil`` adds a window that reaches further, or drops one that would begin in
-    the pads.
+    ``x`` is the image, ``out`` has one element for each window. The pads at the end are those with
+    which exactly the windows of ``out`` fit. They differ from the operator's if ``ceil`` added a
+    window that reaches further, or dropped one that would begin in the pads.
     """
     rows = along(x, kernel, op)
     ends = (_end(row, out.size(row.dim)) for row in rows)
@@ -137,6 +142,6 @@ def geometry(
 
 
 def _end(window: Window, places: int) -> int:
-    """Return the pad at the end with which exactly ``places`` windows fit along a dim."""
+    """Return the pad at the end, in elements, with which exactly ``places`` windows fit."""
     needed = (places - 1) * window.stride + window.reach - window.begin - window.size
     return max(needed, 0 if count(window) > places else window.end)

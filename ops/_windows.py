@@ -12,12 +12,12 @@ from ptensor import Layout
 from vtensor.operators import Match, Naming, NodeReader, NodeWriter, Write
 from vtensor.tensor import VTensor
 
-#: Names of an image's dims at ONNX's positions, by rank.
+#: An image's dim names in ONNX's order of axes, by the number of axes.
 IMAGES = {3: "N C W", 4: "N C H W", 5: "N C D H W"}
 
 
 def in_order(names: str) -> Callable[[VTensor], Layout]:
-    """Return a function that orders an operand's dims as ``names`` does."""
+    """Return a function from an operand to the layout of its dims in the order of ``names``."""
     return lambda x: Layout.plain(dim for dim in names.split() if dim in x.dims)
 
 
@@ -28,13 +28,15 @@ image_order = in_order("N C D H W")
 def window_attributes(
     node: NodeReader, kernel: Sequence[int], rank: int, **more: int
 ) -> tuple[dict[str, Sizes], str]:
-    """Return ``strides``, ``pads`` and ``dilations`` of an ONNX node, and its ``auto_pad``.
+    """Return the attributes of an ONNX node's window by name, and its ``auto_pad``.
+
+    The attributes are ``strides``, ``pads``, ``dilations`` and those in ``more``.
 
     Args:
         node: the node, which slides a window.
         kernel: the window's sizes.
         rank: the number of spatial dims.
-        more: other attributes of one number for each dim, with their defaults.
+        more: further attributes of one number for each spatial dim, with their defaults.
 
     Raises:
         VTensorError: an attribute is not what ONNX allows.
@@ -56,14 +58,20 @@ def window_attributes(
 
 
 def halved(totals: Sequence[int], auto: str) -> Sizes:
-    """Return pads at all beginnings, then at all ends; ``auto_pad`` places an odd element."""
+    """Return pads at the beginning of each dim, then at each end, that add up to ``totals``.
+
+    An odd total has one element more at the end if ``auto``, ONNX's auto_pad, is SAME_UPPER, else
+    at the beginning.
+    """
     less = [total // 2 for total in totals]
     more = [total - half for total, half in zip(totals, less, strict=True)]
     return (*less, *more) if auto == "SAME_UPPER" else (*more, *less)
 
 
 def read_window(node: NodeReader, x: VTensor, kernel: Sequence[int]) -> dict[str, Any]:
-    """Return ``strides``, ``pads`` and ``dilations`` of an ONNX node, ``auto_pad`` resolved.
+    """Return ``strides``, ``pads`` and ``dilations`` of an ONNX node by name.
+
+    An ``auto_pad`` is turned into pads, for an image ``x`` and a window of the sizes ``kernel``.
 
     Raises:
         VTensorError: an attribute is not what ONNX allows, or the pads are negative.
@@ -81,9 +89,10 @@ def read_window(node: NodeReader, x: VTensor, kernel: Sequence[int]) -> dict[str
 
 
 def write_image(op_type: str, **renamed: str) -> Write:
-    """Return a writer of an operator on one image, whose parameters are ONNX's attributes.
+    """Return a function that writes an operator on one image as an ONNX node ``op_type``.
 
-    ``renamed`` maps parameters to attributes of other names.
+    The operator's parameters become attributes of the same names; ``renamed`` maps parameters to
+    attributes of other names.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -96,21 +105,24 @@ def write_image(op_type: str, **renamed: str) -> Write:
 
 
 def image_names(node: Naming) -> None:
-    """Name the dims of the first input and of the output as images."""
+    """Give the dims of the first input and of the output the names of an image: N, C, spatial."""
     for role in ("x0", "y0"):
         if (names := IMAGES.get(node.rank(role))) is not None:
             node.name(role, names)
 
 
 def pool_names(node: Naming) -> None:
-    """Name input and output as images with the same N and C."""
+    """Name the dims of input and output as ``image_names`` does; N and C are the same dims."""
     image_names(node)
     node.same("x0", 0, "y0", 0)
     node.same("x0", 1, "y0", 1)
 
 
 def read_image(node: NodeReader) -> VTensor:
-    """Return the first input as an image; refuse other ranks."""
+    """Return the first input with an image's dim names.
+
+    The node is refused if the image does not have one to three spatial dims.
+    """
     names = IMAGES.get(len(node.input(0).dims))
     if names is None:
         raise node.refuse(f"{len(node.input(0).dims) - 2} spatial dims; one to three are taken")
@@ -118,7 +130,11 @@ def read_image(node: NodeReader) -> VTensor:
 
 
 def _merged_pads(match: Match) -> dict[str, Sizes] | None:
-    """Return the pads of a window plus those of the Pad before it; None if that does not fit."""
+    """Return as ``together`` the pads of a window plus those of the Pad before it.
+
+    None, with which the rule does not apply, if a pad of the Pad is negative or not along a spatial
+    dim.
+    """
     dims, axes, more = spatial(match["x"].dims), match["axes"], match["more"]
     pads = match["pads"] or (0, 0) * len(dims)
     if not {*axes} <= {*dims} or min(more, default=0) < 0:
@@ -137,15 +153,15 @@ def takes_pads(
     own: str = "",
     **example: Any,
 ) -> None:
-    """Register the rule that merges a Pad into the window that reads it.
+    """Register the rule that merges a Pad into the operator with a window that reads it.
 
     Args:
         name: the operator that slides the window.
-        operands: its operands after the image, as a rule writes them.
-        parameters: its parameters without the pads, as a rule writes them.
+        operands: text of the operator's operands after the image in the rule, such as ``, w``.
+        parameters: text of the operator's parameters in the rule, without the pads.
         image: the dims of the image in the rule's example.
-        pad: further parameters of the Pad, if it does not pad with zeros.
-        own: the parameters of the new operator, if they differ.
+        pad: text of further parameters of the Pad, if it does not pad with zeros.
+        own: text of the new operator's parameters, if they are not ``parameters``.
         example: further values of the rule's example.
     """
     axes = tuple(image.split()[2:])

@@ -1,4 +1,4 @@
-"""Shared writers of operators as ONNX nodes."""
+"""Shared functions that write operators as ONNX nodes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def parameters(op: Any) -> dict[str, Any]:
 
 
 def write_aligned(op_type: str) -> Write:
-    """Return a writer that puts every operand in the order of the result.
+    """Return a function that writes an operator as an ONNX node ``op_type``.
 
-    The parameters are the attributes.
+    Each operand is put in the output's order of dims. The operator's parameters become attributes
+    of the same names.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -36,9 +37,9 @@ def write_aligned(op_type: str) -> Write:
 
 
 def write_along(op_type: str) -> Write:
-    """Return a writer of an operator on one operand and ``axis``.
+    """Return a function that writes an operator on one operand as an ONNX node ``op_type``.
 
-    Several dims in ``axis`` are merged into one at the end.
+    The operator's parameter ``axis`` names dims. Several dims are merged into one, the last axis.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -53,9 +54,9 @@ def write_along(op_type: str) -> Write:
 
 
 def write_reduction(op_type: str, since: int) -> Write:
-    """Return a writer of a reduction, whose axes are an input from opset ``since`` on.
+    """Return a function that writes a reduction as an ONNX node ``op_type``.
 
-    Before that they are an attribute.
+    The axes are an input from opset ``since`` on, and an attribute before.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -76,7 +77,7 @@ def write_reduction(op_type: str, since: int) -> Write:
 def write_sum(node: NodeWriter, same: Mapping[str, str] = MappingProxyType({})) -> None:
     """Write a product of operands, summed over the dims that the result lacks, as an Einsum.
 
-    ``same`` renames dims first.
+    ``same`` maps dims of operands to the names that they have in the equation, if these differ.
     """
     [y] = node.outputs
     rows = [[(same.get(dim, dim), size) for dim, size in t.dims.items()] for t in node.inputs]

@@ -37,7 +37,7 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 
 def _expit(x: Array) -> Array:
-    """Return 1 / (1 + exp(-x)), computed from the exponential that does not overflow."""
+    """Return 1 / (1 + exp(-x)), computed from exp(-|x|), which does not overflow."""
     power = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1, power) / (1 + power))
 
@@ -109,7 +109,7 @@ def _gelu_of(op: Gelu, x: Expression) -> Expression:
 
 
 def _on_onednn(op: Gelu, x: VTensor, y: VTensor) -> Routine:
-    """Return oneDNN's routine; its gelu_erf makes NaN of infinity, which ``keep`` repairs."""
+    """Return oneDNN's routine of a Gelu; its gelu makes NaN of infinity, which ``keep`` repairs."""
     if op.approximate == "tanh":
         return onednn.Eltwise("gelu_tanh", x, y)
     return onednn.Eltwise("gelu", x, y, keep="end")
@@ -129,7 +129,8 @@ class Gelu(Unary):
     Dims:
         x, y: any, the same
     Args:
-        approximate: "tanh" means x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2.
+        approximate: "none" is the formula above, "tanh"
+            x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -423,7 +424,7 @@ class Shrink(Unary):
 
 
 def _read_prelu(node: NodeReader) -> VTensor:
-    """Read LeakyRelu if there is one slope that is known before the run, else PRelu."""
+    """Read a PRelu node: as LeakyRelu if it has one slope, known before the run, else as PRelu."""
     x = broadcast_input(node, 0)
     try:
         slope = node.constant(1)
@@ -447,7 +448,7 @@ def _old_prelu_names(node: Naming) -> None:
 
 
 def _read_old_prelu(node: NodeReader) -> VTensor:
-    """Read a slope for each channel, or one for all, as up to opset 6."""
+    """Read a PRelu node up to opset 6, with a slope for each channel or one for all."""
     names = node.output_names()
     if len(names) < 2 or len(node.input(1).dims) != 1:
         raise node.refuse("slopes of other dims than the channels")
@@ -466,9 +467,9 @@ def _read_old_prelu(node: NodeReader) -> VTensor:
     inplace=(),
 )
 class PRelu(Binary):
-    """Scale negative elements by the slopes at their places: y = a if a >= 0 else b * a.
+    """Scale the negative elements of a by the slopes b: y = a if a >= 0 else b * a.
 
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the other's size.
 
     Dims:
         a, b: any    y: the dims of both
@@ -486,9 +487,10 @@ class PRelu(Binary):
 
 
 def _slopes(match: Match) -> dict[str, object] | None:
-    """Return slopes with dims of x, with the sign changed if they are subtracted.
+    """Return as ``slope`` the negative of ``below``; nothing if the pattern has a ``slope`` itself.
 
-    None if a slope's dims are not x's.
+    None, with which the rule does not apply, if the slopes have a dim that x lacks, or has with
+    another size.
     """
     below = match.values.get("below") or match["slope"]
     if not below.dims.items() <= match["x"].dims.items():

@@ -27,7 +27,7 @@ R = TypeVar("R", bound="_Running")
 
 @dataclass(frozen=True)
 class _Running:
-    """The parameters and ``compute`` of both operators."""
+    """The shared parameters and ``compute`` of CumSum and CumProd."""
 
     axis: str = param(dims_of="x")
     exclusive: bool = param(default=False)
@@ -41,7 +41,14 @@ class _Running:
 def _running(
     name: str, since: int, total: Callable[[Array, int], Array], nothing: int
 ) -> Callable[[type[R]], type[R]]:
-    """Register CumSum or CumProd; ``nothing`` is the total of no elements."""
+    """Return a decorator that registers CumSum or CumProd, with its invokers.
+
+    Args:
+        name: the operator's name, here and in ONNX.
+        since: the first opset that has it.
+        total: returns the running totals of an array along an axis.
+        nothing: the total of no elements, 0 or 1.
+    """
 
     def read(node: NodeReader) -> VTensor:
         axis = node.axis(int(node.constant(1).item()), node.input(0))
@@ -78,8 +85,8 @@ class CumSum(_Running):
         x, y: any, the same
     Args:
         axis: the dim.
-        exclusive: leave out the element itself.
-        reverse: take the elements after it, not those before.
+        exclusive: True leaves out the element itself.
+        reverse: True takes the elements after it, not those before.
     Raises:
         DimError: x has no such dim.
 
@@ -99,8 +106,8 @@ class CumProd(_Running):
         x, y: any, the same
     Args:
         axis: the dim.
-        exclusive: leave out the element itself.
-        reverse: take the elements after it, not those before.
+        exclusive: True leaves out the element itself.
+        reverse: True takes the elements after it, not those before.
     Raises:
         DimError: x has no such dim.
 
@@ -196,12 +203,12 @@ def _lengths_fit(op: ReverseSequence, x: VTensor, lengths: VTensor) -> bool:
     onnx=Spelling("ReverseSequence", 10, _read_sequences, same_names),
 )
 class ReverseSequence:
-    """Reverse the first elements of each sequence; the others stay.
+    """Reverse the first ``length`` elements of each sequence; the elements after them stay.
 
     y[time] = x[length - 1 - time] where time < length, and x[time] elsewhere.
 
     Dims:
-        x, y: time batch and any others, the same    lengths: batch
+        x, y: time batch and any others, the same    lengths: batch, each sequence's length
     Args:
         time: the dim along which elements follow one another.
         batch: the dim of the sequences, each with a length of its own.
@@ -272,8 +279,8 @@ class Trilu:
         x, y: rows columns and any others
     Args:
         rows, columns: the dims of a matrix.
-        k: the diagonal where the triangle ends.
-        upper: keep the upper triangle, not the lower.
+        k: the diagonal where the triangle ends, counted upwards from the main one, 0.
+        upper: True keeps the upper triangle, False the lower.
     Raises:
         DimError: x has no such dims.
 
@@ -328,7 +335,7 @@ class EyeLike:
         x, y: rows and columns
     Args:
         rows, columns: the dims.
-        dtype: the element type.
+        dtype: y's element type.
         k: the distance of the diagonal above the main one, in elements.
     Raises:
         DimError: x has other dims.

@@ -20,7 +20,7 @@ from vtensor.tensor import VTensor
 
 
 def _scores(op: Attention, q: VTensor, k: VTensor) -> dict[str, int]:
-    """Return the sizes of the products of queries and keys."""
+    """Return the sizes by dim of the products of queries and keys: q's and k's without ``over``."""
     left, right = ({d: s for d, s in t.dims.items() if d != op.over} for t in (q, k))
     sizes = broadcast(left, right)
     return {dim: sizes[dim] for dim in (*left, *right)}
@@ -78,7 +78,7 @@ class Attention:
         along: the dim of the keys.
         scale: the factor of each product of a query and a key.
         masked: the product's value where a mask of truth values is false; other masks are added.
-        zero: replace weights that are NaN by 0.
+        zero: True replaces weights that are NaN by 0.
     Raises:
         DimError: an operand lacks ``over`` or ``along``, a dim has two sizes, or a mask has a dim
             that the products lack.
@@ -153,7 +153,11 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
 
 
 def _parts(match: Match) -> dict[str, object] | None:
-    """Return the scale and whether NaN weights become 0; None if the pattern has no such form."""
+    """Return the parameters ``scale`` and ``zero`` of the Attention that replaces a match.
+
+    None, with which the rule does not apply, if the softmax is not along the keys' dim alone, or
+    NaN weights become another number than 0.
+    """
     axis = match["axis"]
     if len(axis) != 1 or axis[0] != match["along"]:
         return None
@@ -206,7 +210,7 @@ rewrite(
 def _merged(
     array: Array, have: Mapping[str, int], apart: Sequence[tuple[str, int]], sizes: Sequence[int]
 ) -> Array | None:
-    """Return a mask over split dims with one axis for each dim before the split.
+    """Return a mask that is added to split dims, with one axis for each dim before the split.
 
     Args:
         array: the mask's elements.
@@ -215,7 +219,8 @@ def _merged(
         sizes: the sizes before the split, of the same elements in the same order.
 
     Returns:
-        The mask; None if parts do not make up a dim, or the mask has its dims in another order.
+        The mask; None if the split dims do not multiply to the sizes before the split, or the mask
+        has its dims in another order.
     """
     if [*have] != [dim for dim, _ in apart if dim in have]:
         return None
@@ -234,9 +239,10 @@ def _merged(
 
 
 def _split(match: Match) -> dict[str, object] | None:
-    """Return the rule's values, with the split mask and the values under the products' dims.
+    """Return the values of the rule ``attention_split``; None if sizes or dims do not fit.
 
-    None if sizes or dims do not fit.
+    They are those of ``_parts``; ``own``, the split mask under the products' dims; ``key``, the
+    keys' dim; and the renamings of v (``back``) and of the output (``forth``).
     """
     known, new = _parts(match), [dim for dim, _ in match["together"]]
     sizes = _scores(Attention(match["over"], ""), match["q"], match["k"])

@@ -58,7 +58,7 @@ def _read(node: NodeReader) -> VTensor | Sequence[VTensor]:
 
 
 def _statistics(node: NodeReader, x: VTensor) -> tuple[VTensor, VTensor]:
-    """Return the mean and the variance of each channel."""
+    """Add the mean and the variance of each channel of ``x`` to the graph, and return both."""
     average = named("Mean")(tuple(dim for dim in x.dims if dim != "C"), keepdims=False)
     mean = node.add(average, x)
     distance = node.add(named("Sub")(), x, mean)
@@ -76,7 +76,10 @@ def _write(node: NodeWriter, op: BatchNorm) -> None:
 
 
 def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Array] | None:
-    """Return the factor and the shift of x; None if a vector is unknown before the run."""
+    """Return the factor and the shift with which y = factor * x + shift.
+
+    x is None, and stands for any value; if another input is None instead, the result is None.
+    """
     if x is not None:
         return None
     scale, bias, mean, var = vectors

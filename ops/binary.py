@@ -42,7 +42,7 @@ def _quotient(a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    """Return a to the power b, of integers to a negative power by fractions."""
+    """Return a to the power b; integers are computed in f64 if an exponent is negative."""
     fractions = a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b < 0).any()
     return np.asarray(np.power(a.astype(np.float64) if fractions else a, b))
 
@@ -58,7 +58,7 @@ def _power(a: Array, b: Array) -> Array:
 class Add(Binary):
     """Add two tensors, dims matched by name: y = a + b.
 
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the other's size.
 
     Dims:
         a, b: any    y: the dims of both
@@ -86,7 +86,7 @@ class Add(Binary):
 class Mul(Binary):
     """Multiply two tensors, dims matched by name: y = a * b.
 
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the other's size.
 
     Dims:
         a, b: any    y: the dims of both
@@ -176,12 +176,12 @@ def _write_mod(node: NodeWriter, op: Mod) -> None:
 class Mod(Binary):
     """Return the remainder of a division: y = a - b * floor(a / b).
 
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the other's size.
 
     Dims:
         a, b: any    y: the dims of both
     Args:
-        fmod: round towards 0, so that the result has the sign of ``a``.
+        fmod: True rounds the quotient towards 0, so that the result has the sign of ``a``.
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 
@@ -208,7 +208,7 @@ class Mod(Binary):
 class Where:
     """Choose between the elements of two tensors: y = a if c else b.
 
-    A dim that an operand lacks, or has with size 1, is repeated along the others'.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the others' size.
 
     Dims:
         c, a, b: any    y: the dims of all three
@@ -238,7 +238,7 @@ class Where:
 class MeanOf:
     """Average several tensors, dims matched by name: y = (x0 + x1 + ...) / number of them.
 
-    A dim that an operand lacks, or has with size 1, is repeated along the others'.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the others' size.
 
     Dims:
         x: any    y: the dims of all

@@ -58,7 +58,10 @@ def _write(node: NodeWriter, op: Cast) -> None:
 
 
 def _zero(op: Cast) -> float:
-    """Return what 0 becomes: f8e8m0 has no 0, but a smallest number, or NaN."""
+    """Return what 0 is cast to: 0, but for f8e8m0, which has no 0, its smallest number.
+
+    Without ``saturate`` it is NaN for f8e8m0.
+    """
     return 0 if op.to != "f8e8m0" else 2**-127 if op.saturate else nan
 
 

@@ -18,10 +18,15 @@ from vtensor.tensor import VTensor
 
 
 def _parameter(node: NodeReader, index: int, dims: Sequence[str], over: str = "") -> VTensor:
-    """Return a scale or zero point: a single one, or one for each place along a dim.
+    """Return the scale or zero point that is input ``index``, with named dims.
 
-    A vector is along the last of ``dims`` but ``over``. A parameter that has all of ``dims`` loses
-    ``over``, along which it must have size 1.
+    A single element has no dims; a vector is along the last of ``dims`` but ``over``. Otherwise the
+    input has all of ``dims``, and loses ``over``, along which it must have size 1.
+
+    Args:
+        node, index: the node and the input's index.
+        dims: the dims of the factor that the input belongs to.
+        over: the dim over which the product sums; empty if there is none.
     """
     parameter = node.input(index)
     others = [dim for dim in dims if dim != over]
@@ -44,9 +49,13 @@ def _centered(
 
 
 def _scaled(node: NodeReader, exact: VTensor, scales: Sequence[VTensor], target: int) -> VTensor:
-    """Add the scaling of an exact product, and its quantization by inputs from ``target`` on.
+    """Scale an exact product, quantize it, and return the result.
 
-    ``scales`` are the scales of the factors.
+    Args:
+        node: the node.
+        exact: the product, not yet scaled.
+        scales: the scales of the factors.
+        target: the index of the result's scale among the inputs; its zero point comes next.
     """
     result_scale, *factors = (
         scale if scale.dtype == "f32" else node.add(named("Cast")("f32"), scale)

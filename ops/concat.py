@@ -219,19 +219,22 @@ def _write_pad(node: NodeWriter, op: Pad) -> None:
 
 
 def _pads(op: Pad) -> dict[str, tuple[int, int]]:
-    """Return the pads before and after, by axis."""
+    """Return the pads before and after, in elements, by dim."""
     half = len(op.axes)
     return dict(zip(op.axes, zip(op.pads[:half], op.pads[half:], strict=True), strict=True))
 
 
 def _kept(op: Pad, x: VTensor) -> list[tuple[int, int]]:
-    """Return for each axis how many elements stay, and how many the larger pad adds."""
+    """Return for each of ``axes`` how many elements of x remain, and the larger of its two pads.
+
+    A negative pad removes elements.
+    """
     pads = _pads(op).items()
     return [(x.size(dim) + min(a, 0) + min(b, 0), max(a, b)) for dim, (a, b) in pads]
 
 
 def _is_zero(op: Pad) -> bool:
-    """Return whether the constant is +0.0, with no bit set."""
+    """Return whether the parameter ``value`` is +0.0, a number with no bit set."""
     return bool(op.value == 0 and not np.signbit(op.value))
 
 
@@ -240,7 +243,7 @@ def _leaves_some(op: Pad, x: VTensor) -> bool:
 
 
 def _has_border_elements(op: Pad, x: VTensor) -> bool:
-    """Return whether there are elements from which the mode fills the border."""
+    """Return whether x has enough elements along each axis for the mode to fill the border."""
     least = {"constant": 0, "reflect": 2}.get(op.mode, 1)
     return all(kept >= least or more <= 0 for kept, more in _kept(op, x))
 
@@ -261,8 +264,8 @@ class Pad:
     Dims:
         x, y: any, the same; of y each size along ``axes`` is x's and both pads
     Args:
-        axes: the dims; the others stay as they are.
-        pads: number of elements before each of them, in their order, then after each.
+        axes: the dims that get a border; the others stay as they are.
+        pads: number of elements added before each of ``axes``, in that order, then after each.
         mode: the elements of the border: ``constant``, the nearest element (``edge``), elements
             mirrored at the border element (``reflect``), or elements from the other end
             (``wrap``).
@@ -311,9 +314,14 @@ def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
 
 
 def _bordered(mode: Any, size: int, before: int, behind: int) -> list[tuple[int, int, int]]:
-    """Return runs (count, first element, step) of the elements along a dim and its border.
+    """Return the indices in x of y's elements along a dim, as runs (count, first index, increment).
 
-    First element -1 is the constant.
+    A first index of -1 stands for the constant.
+
+    Args:
+        mode: as for Pad.
+        size: x's elements along the dim.
+        before, behind: the pads before and after them; a negative pad removes elements.
     """
     first, kept = max(-before, 0), size + min(before, 0) + min(behind, 0)
     if mode == "constant":

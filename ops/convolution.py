@@ -23,7 +23,7 @@ Six = tuple[int, int, int, int, int, int]
 
 
 def _picks(op: Convolution, x: VTensor, w: VTensor) -> tuple[dict[str, int], Convolution] | None:
-    """Return the steps of the elements that a 1x1 convolution reads, and it without strides.
+    """Return the strides of a 1x1 convolution by dim, and the convolution with strides of 1.
 
     None if it pads, or its kernel has more than one element.
     """
@@ -34,7 +34,7 @@ def _picks(op: Convolution, x: VTensor, w: VTensor) -> tuple[dict[str, int], Con
 
 
 def _thins(op: Convolution, x: VTensor, steps: Mapping[str, int]) -> Convolution:
-    """Return the convolution with strides multiplied by ``steps``."""
+    """Return ``op`` with the stride along each dim multiplied by ``steps[dim]``, 1 if absent."""
     strides = zip(spatial(x.dims), op.strides, strict=True)
     return replace(op, strides=tuple(stride * steps.get(dim, 1) for dim, stride in strides))
 
@@ -63,7 +63,7 @@ class Convolution:
         return one_output(ctx, self, [x, w], {**x.dims, "C": channels, **sizes})
 
     def slide(self, w: VTensor) -> eigen.Slide:
-        """Return the window in Eigen's terms."""
+        """Return kernel sizes, strides, pads and dilations as Eigen's routines take them."""
         return eigen.Slide(kernel_sizes(w), self.strides, self.pads, self.dilations)
 
 
@@ -79,7 +79,7 @@ class Conv1D(Convolution):
         x: N C W    w: O I w, or G O I w with G = group    y: N C W with C = O * group
         W' = (W + pads - dilation*(w - 1) - 1) // stride + 1
     Args:
-        strides: step of the window, in elements, at least 1.
+        strides: distance of neighbouring windows, in elements, at least 1.
         pads: zeros added at begin W, end W, in elements.
         dilations: distance of neighbours in the window, in elements, at least 1.
         group: number of equal parts of the channels.
@@ -95,7 +95,7 @@ class Conv1D(Convolution):
     >>> Conv1D(strides=(2,), pads=(2, 2)).compute(Context(), x, w).summary()
     'f32 N=1 C=8 W=40'
 
-    Source: ONNX operator Conv, opset 11, over one spatial dim, read by Conv2D.
+    Source: ONNX operator Conv, opset 11, over one spatial dim; the reader is Conv2D's.
     """
 
     strides: One = param(default=(1,), minimum=1)
@@ -122,7 +122,7 @@ class Conv2D(Convolution):
         x: N C H W    w: O I h w, or G O I h w with G = group    y: N C H W with C = O * group
         H' = (H + pads - dilation*(h - 1) - 1) // stride + 1, and likewise W'.
     Args:
-        strides: step of the window over H and W, in elements, at least 1.
+        strides: distance of neighbouring windows along H and W, in elements, at least 1.
         pads: zeros added at begin H, begin W, end H, end W, in elements.
         dilations: distance of neighbours in the window, in elements, at least 1.
         group: number of equal parts of the channels.
@@ -164,7 +164,7 @@ class Conv3D(Convolution):
         y: N C D H W with C = O * group
         D' = (D + pads - dilation*(d - 1) - 1) // stride + 1, and likewise H' and W'.
     Args:
-        strides: step of the window over D, H and W, in elements, at least 1.
+        strides: distance of neighbouring windows along D, H and W, in elements, at least 1.
         pads: zeros added at begin D, H and W, then at end D, H and W, in elements.
         dilations: distance of neighbours in the window, in elements, at least 1.
         group: number of equal parts of the channels.
@@ -181,7 +181,7 @@ class Conv3D(Convolution):
     >>> Conv3D((1, 2, 2), (1, 3, 3, 1, 3, 3)).compute(Context(), x, w).summary()
     'f32 N=1 C=64 D=16 H=56 W=56'
 
-    Source: ONNX operator Conv, opset 11, over three spatial dims, read by Conv2D.
+    Source: ONNX operator Conv, opset 11, over three spatial dims; the reader is Conv2D's.
     """
 
     strides: Three = param(default=(1, 1, 1), minimum=1)
@@ -198,7 +198,7 @@ class Conv3D(Convolution):
     traits=_TRAITS,
 )
 class DepthwiseConv2D(Convolution):
-    """Slide over each channel of ``x`` its own kernels, and sum over each window.
+    """Slide over each channel of ``x`` the kernels of its group, and sum over each window.
 
     y[N, G*O, H', W'] = sum over h, w of x[N, G, H'*stride + h*dilation - pad, ...] * w[G, O, h, w]
 
@@ -208,7 +208,7 @@ class DepthwiseConv2D(Convolution):
         x: N C H W    w: G O I h w with G = C and I = 1    y: N C H W with C = G * O
         H' = (H + pads - dilation*(h - 1) - 1) // stride + 1, and likewise W'.
     Args:
-        strides: step of the window over H and W, in elements, at least 1.
+        strides: distance of neighbouring windows along H and W, in elements, at least 1.
         pads: zeros added at begin H, begin W, end H, end W, in elements.
         dilations: distance of neighbours in the window, in elements, at least 1.
     Raises:
@@ -224,7 +224,7 @@ class DepthwiseConv2D(Convolution):
     >>> DepthwiseConv2D(pads=(1, 1, 1, 1)).compute(Context(), x, w).summary()
     'f32 N=1 C=32 H=112 W=112'
 
-    Source: ONNX operator Conv with group = C, opset 11, read by Conv2D.
+    Source: ONNX operator Conv with group = C, opset 11; the reader is Conv2D's.
     """
 
     strides: Pair = param(default=(1, 1), minimum=1)

@@ -1,4 +1,4 @@
-"""Dropout in inference: the identity, and a mask of truth."""
+"""Dropout in inference: the identity, and a mask that is true everywhere."""
 
 from __future__ import annotations
 

@@ -21,9 +21,14 @@ from vtensor.tensor import VTensor
 
 
 def _labels(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
-    """Return the labels of the positions of each input, and of the output.
+    """Return the labels of each input's axes, and of the output's axes.
 
-    Positions of ``...`` are labelled by their distance from its end: ``.1``, ``.2``.
+    A label is a letter of the equation. The axes that ``...`` stands for are labelled by their
+    distance from its end: the last is ``.1``, the one before it ``.2``.
+
+    Args:
+        equation: ONNX's equation, such as ``ij,jk->ik``.
+        ranks: the number of axes of each input.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     rows = zip(left.split(","), ranks, strict=False)
@@ -74,9 +79,10 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def _contracted(node: NodeReader, keep: tuple[str, ...], operands: list[VTensor]) -> VTensor:
-    """Add the product of all operands, two at a time from the left.
+    """Add the product of all operands to the graph, two at a time from the left; return the result.
 
-    Each step sums over the dims that neither the result nor later operands have.
+    ``keep`` are the result's dims. Each product is summed over the dims that are neither kept nor
+    in later operands.
     """
     result, *later_operands = operands
     while len(later_operands) > 1:
@@ -88,7 +94,7 @@ def _contracted(node: NodeReader, keep: tuple[str, ...], operands: list[VTensor]
 
 
 def _sizes(op: Einsum, *operands: VTensor) -> dict[str, int]:
-    """Return the size of each dim of the operands, broadcast and with ``same`` names merged."""
+    """Return the broadcast sizes of all operands by dim; dims that ``op.same`` pairs are one."""
     merged = dict(op.same)
     rows = [{merged.get(dim, dim): size} for t in operands for dim, size in t.dims.items()]
     return broadcast(*rows)
@@ -127,7 +133,7 @@ class Einsum:
         x: any    y: ``keep``; a dim may have size 1 in an operand, and is repeated there
     Args:
         keep: the dims of the result.
-        same: pairs of names of one dim; an operand that has both gives its diagonal.
+        same: pairs of names that mean one dim; an operand that has both gives its diagonal.
     Raises:
         DimError: no operand has a dim that is kept, or a dim has two sizes.
     Cost:
@@ -155,9 +161,9 @@ def _summed(op: Einsum, *operands: VTensor) -> list[str]:
 
 
 def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
-    """Return True for a sum of one operand or a product of two summed over dims of both.
+    """Return True if the library has a kernel, else the reason why not.
 
-    Else return the reason.
+    It has one for the sum of one operand, and for the product of two, summed over dims of both.
     """
     *x, _ = operands
     if len(x) > 2 or op.same:
@@ -168,7 +174,7 @@ def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
 
 
 def _is_product(op: Einsum, *operands: VTensor) -> bool | str:
-    """Return True for a stack of matrix products, else the reason."""
+    """Return True for a stack of matrix products, else the reason why it is none."""
     if len(operands) != 3 or len(_summed(op, *operands)) != 1:
         return "sums products of two operands over one dim"
     return _is_native(op, *operands)

@@ -31,19 +31,22 @@ def _names(node: Naming) -> None:
 
 @dataclass(frozen=True)
 class _Extreme:
-    """The parameters and ``compute`` of both operators."""
+    """The shared parameters and ``compute`` of ArgMax and ArgMin."""
 
     axis: str = param(dims_of="x")
     keepdims: bool = param(default=True)
     select_last_index: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """Dispatch on x; the output has indices along the axis."""
+        """Dispatch on x, and return the output: indices along ``axis``, s64."""
         return one_output(ctx, self, [x], without(x, (self.axis,), self.keepdims), "s64")
 
 
 def _extreme(name: str, find: Callable[..., Any]) -> Callable[[type[_Extreme]], type[_Extreme]]:
-    """Register ArgMax or ArgMin; ``find`` is NumPy's function of an array and an axis."""
+    """Return a decorator that registers ArgMax or ArgMin, with its invokers.
+
+    ``name`` is the operator's name; ``find`` is NumPy's function of an array and an axis.
+    """
 
     def read(node: NodeReader) -> VTensor:
         axis = node.axis(int(node.attribute("axis", 0)), node.input(0))
@@ -81,8 +84,8 @@ class ArgMax(_Extreme):
         x: any    y: x's, without ``axis`` or with size 1 there; s64
     Args:
         axis: the dim.
-        keepdims: keep the dim, with size 1.
-        select_last_index: of equal elements take the last, not the first.
+        keepdims: True keeps the dim, with size 1.
+        select_last_index: True takes the last of equal elements, not the first.
     Raises:
         DimError: x has no such dim, or no elements along it.
 
@@ -102,8 +105,8 @@ class ArgMin(_Extreme):
         x: any    y: x's, without ``axis`` or with size 1 there; s64
     Args:
         axis: the dim.
-        keepdims: keep the dim, with size 1.
-        select_last_index: of equal elements take the last, not the first.
+        keepdims: True keeps the dim, with size 1.
+        select_last_index: True takes the last of equal elements, not the first.
     Raises:
         DimError: x has no such dim, or no elements along it.
 
@@ -152,8 +155,8 @@ class TopK:
     Args:
         axis: the dim.
         k: the number of elements.
-        largest: take the largest, not the smallest.
-        sorted: return them in order; libraries may do so in any case.
+        largest: True takes the largest, False the smallest.
+        sorted: True returns them in order; if False, libraries may do so too.
     Raises:
         DimError: x has no such dim, or fewer elements along it.
 

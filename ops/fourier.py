@@ -58,11 +58,11 @@ class DFT:
     Args:
         axis: the dim that is transformed.
         parts: the dim of the real and imaginary parts.
-        length: number of elements transformed; 0 is x's size, or the size that a one-sided inverse
-            has.
-        inverse: transform frequencies back.
-        onesided: leave out frequencies that follow from the others if x is real; the inverse reads
-            only these, and its result has parts of size 1.
+        length: number of elements transformed; 0 means x's size, for a one-sided inverse
+            2 * (x's size - 1).
+        inverse: True transforms frequencies back.
+        onesided: True leaves out the frequencies that follow from the first length // 2 + 1 if x is
+            real; the inverse then reads only the first ones, and its result has parts of size 1.
     Raises:
         DimError: x lacks one of the dims, has other than one or two parts, or has no elements.
 
@@ -87,25 +87,29 @@ class DFT:
         return one_output(ctx, self, [x], {**x.dims, **sizes})
 
     def elements(self, x: Tensor) -> int:
-        """Return the number of elements that are transformed."""
+        """Return the number of elements that are transformed along ``axis``."""
         size = x.size(self.axis)
         return self.length or (2 * (size - 1) if self.onesided and self.inverse else size)
 
 
 def _numbers(parts: Array) -> Array:
-    """Return real or complex numbers from their parts along the last axis."""
+    """Return the real or complex numbers whose parts, one or two, are along the last axis."""
     return np.asarray(parts[..., 0] + 1j * parts[..., 1] if parts.shape[-1] == 2 else parts[..., 0])
 
 
 def _parts(numbers: Array) -> Array:
-    """Return both parts of complex numbers along a new last axis."""
+    """Return the real and imaginary parts of complex numbers along a new last axis."""
     return np.stack([numbers.real, numbers.imag], axis=-1)
 
 
 def _nan_unless_finite(parts: Array, numbers: Array) -> Array:
-    """Return ``parts`` with NaN for each row of ``numbers`` that has a number that is not finite.
+    """Return ``parts`` with NaN in all results of a transform that has an infinity or NaN.
 
-    Otherwise it depends on the algorithm in which results that number shows.
+    Otherwise the algorithm would decide which results are affected.
+
+    Args:
+        parts: results of transforms; they are changed in place.
+        numbers: inputs of the transforms, each along the last axis.
     """
     parts[~np.isfinite(numbers).all(axis=-1)] = np.nan
     return parts
@@ -192,9 +196,9 @@ class STFT:
         x: N T, part of size 1 (real) or 2    window (or none, for 1): tap, of size length
         y: N, as many frames as fit, bin of size length, or length // 2 + 1 if one-sided, part 2
     Args:
-        step: distance of frames, in elements.
+        step: distance of the beginnings of neighbouring frames, in elements.
         length: length of a frame, in elements.
-        onesided: leave out frequencies that follow from the others if x is real.
+        onesided: True leaves out the frequencies that follow from the others if x is real.
     Raises:
         DimError: a frame is longer than x, the window is not as long as a frame, or x has other
             than one or two parts.
@@ -251,9 +255,11 @@ MAX_CONVOLVED_LENGTH = 256
 
 
 def _waves(match: Match) -> dict[str, object] | None:
-    """Return cosines and sines of each frequency under the window, as a convolution's kernels.
+    """Return the values of the rule ``frames``.
 
-    None if the frame is too long or not f32.
+    ``waves`` are the kernels of a convolution: cosines and sines of each frequency, times the
+    window. None, with which the rule does not apply, if frames are longer than
+    ``MAX_CONVOLVED_LENGTH``, or the output is not f32.
     """
     n, x, y = match["length"], match["x"], match.output
     if n > MAX_CONVOLVED_LENGTH or y.dtype != "f32":

@@ -31,7 +31,7 @@ _MERGES = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "
 def _with_updates(
     op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTensor
 ) -> Array:
-    """Return x with updates put at places, combined by the operator's reduction."""
+    """Return x's elements with ``updates`` put at ``index``, combined as ``op.reduction`` says."""
     result, merge = wide(x.data()).copy(), _MERGES[op.reduction]
     if merge is None:
         result[index] = wide(updates.data())
@@ -41,7 +41,7 @@ def _with_updates(
 
 
 def _checked(op: object, x: PTensor, axis: str, indices: Array) -> Array:
-    """Return indices along an axis of x, counted from 0."""
+    """Return ``indices`` along ``axis`` of x, counted from 0; raise InputError for one outside."""
     return checked_indices(indices, x.size(axis), type(op).__name__, axis)
 
 
@@ -86,7 +86,7 @@ class Gather:
     y[A, I, B] = x[A, i[I], B], where ``axis`` is in x between the dims A and B.
 
     Dims:
-        x: axis and any others    i: any but x's others; indices, below 0 from the end
+        x: axis and any others    i: any but x's others; negative indices count from the end
         y: x's, with those of i in place of ``axis``
     Args:
         axis: the dim.
@@ -251,9 +251,10 @@ def elements(ctx: Context, op: Any, x: PTensor, i: PTensor, *operands: PTensor) 
 
 
 def _rows(node: NodeReader, batch: int = 0) -> tuple[VTensor, VTensor, tuple[str, ...]]:
-    """Return x, the indices, and the dims of x that a row of indices addresses.
+    """Return x, the indices, and the dims of x that a row of indices points into.
 
-    The first ``batch`` dims of the indices are those of x.
+    The first ``batch`` dims of the indices get the names of x's first dims, the others names that x
+    lacks.
     """
     x, i = node.input(0), node.input(1)
     names, (*_, length) = list(x.dims), (0, *i.dims.values())
@@ -281,7 +282,10 @@ def _read_scatter(node: NodeReader) -> VTensor:
 
 
 def _parts(op: Any, x: VTensor, i: VTensor) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the sizes of i but ``row``, shared dims first, and those of x but ``axes``."""
+    """Return two dicts of sizes by dim: of i without ``row``, and of x without ``axes``.
+
+    In the first dict the dims that x has too come first.
+    """
     others = {dim: size for dim, size in x.dims.items() if dim not in op.axes}
     indexed = sorted((dim for dim in i.dims if dim != op.row), key=lambda dim: dim not in others)
     return {dim: i.size(dim) for dim in indexed}, others
@@ -298,9 +302,11 @@ def _updates_fit(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> boo
 
 
 def _orders(op: Any, x: VTensor, i: VTensor, values: VTensor, *y: VTensor) -> list[Layout]:
-    """Return the orders of operands: shared dims first, then addressed or indexing dims.
+    """Return the layout in which the definition takes each operand.
 
-    ``values`` are the gathered elements or the updates.
+    x, and y of ScatterND, have the dims shared with i first, then ``axes``, then the others; i has
+    ``row`` last; ``values``, GatherND's output or ScatterND's updates, have i's dims, then the
+    other dims of x.
     """
     indexed, others = _parts(op, x, i)
     order = order_starting_with(x, *(dim for dim in indexed if dim in others), *op.axes)
@@ -312,7 +318,7 @@ def _orders(op: Any, x: VTensor, i: VTensor, values: VTensor, *y: VTensor) -> li
     ]
 
 
-#: A condition of GatherND and ScatterND.
+#: A condition for ``holds`` of GatherND and ScatterND.
 _ADDRESSES = (
     lambda op, x, i, *_: op.row not in x.dims and i.size(op.row) == len(op.axes),
     "{op.row} must hold one index for each of {op.axes}, dims of x",
@@ -332,9 +338,10 @@ class GatherND:
     B are the dims of both, I those of i alone, R the others of x.
 
     Dims:
-        x: axes and any others    i: row and any others; below 0 from the end    y: B, I, R
+        x: axes and any others    y: B, I, R
+        i: row and any others; negative indices count from the end
     Args:
-        axes: the dims that a row addresses.
+        axes: the dims of x that a row of indices points into.
         row: the dim of i along a row; its size is the number of axes.
     Raises:
         DimError: x lacks an axis, rows have another length, or a dim of both has two sizes.
@@ -372,10 +379,11 @@ class ScatterND:
     ``axes``; I are the other dims of i, R the others of x.
 
     Dims:
-        x, y: axes and any others    i: row and dims that x lacks; below 0 from the end
+        x, y: axes and any others
+        i: row and dims that x lacks; negative indices count from the end
         updates: i's without row, and x's without axes
     Args:
-        axes: the dims that a row addresses.
+        axes: the dims of x that a row of indices points into.
         row: the dim of i along a row; its size is the number of axes.
         reduction: ``none`` replaces the old element; ``add``, ``mul``, ``max`` or ``min`` combine
             both.
@@ -460,7 +468,7 @@ class TensorScatter:
     Args:
         axis: the dim along which elements follow one another.
         batch: the dim of the caches, each with a start of its own.
-        circular: continue at the first element after the last.
+        circular: True continues at the first element after the last.
     Raises:
         DimError: past lacks one of the dims, or update or start have other dims.
         InputError: in a run: a place is outside past, unless ``circular``.

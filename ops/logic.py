@@ -70,8 +70,8 @@ class IsInf(Unary):
     Dims:
         x, y: any, the same
     Args:
-        detect_positive: count positive infinity.
-        detect_negative: count negative infinity.
+        detect_positive: False makes y false for positive infinity.
+        detect_negative: False makes y false for negative infinity.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -124,7 +124,7 @@ def _shifted(op: BitShift, a: Expression, b: Expression) -> Expression:
 class BitShift(Binary):
     """Shift bits: y = a << b, or a >> b.
 
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+    An operand is repeated along a dim that it lacks, or has with size 1, to the other's size.
 
     Dims:
         a, b: any    y: the dims of both

@@ -28,7 +28,7 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def _transposed(node: Naming | NodeReader) -> list[bool]:
-    """Return whether each factor of a Gemm is transposed."""
+    """Return for each of a Gemm's two factors whether it is transposed."""
     return [bool(node.attribute(name, 0)) for name in ("transA", "transB")]
 
 
@@ -68,7 +68,7 @@ def _scaled(node: NodeReader, factor: str, x: VTensor) -> VTensor:
 
 
 def _write(node: NodeWriter, op: MatMul) -> None:
-    """Write MatMul if it fits, Gemm for two matrices transposed or with a bias, else Einsum."""
+    """Write Gemm for matrices with a transpose or a bias, else MatMul if it fits, else Einsum."""
     a, b = node.inputs
     (batch, rows, columns, _), over = Groups.of(a, b, op.over), op.over
     if not batch and len(rows) == len(columns) == 1:

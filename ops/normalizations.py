@@ -37,7 +37,10 @@ def _names(node: Naming) -> None:
 
 
 def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
-    """Return a scale or bias under the last dims of x, without dims of size 1."""
+    """Return input ``index``, a scale or bias, without its dims of size 1.
+
+    Its dims get the names of the last dims of ``x``.
+    """
     t, names = node.input(index), list(x.dims)
     rank = len(t.dims)
     if rank > len(names):
@@ -49,7 +52,10 @@ def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
 
 
 def _scaled(op_type: str, since: int) -> Spelling:
-    """Return the spelling of a normalization from ``axis`` on with a scale and perhaps a bias."""
+    """Return the ONNX spelling of a normalization over the dims from the attribute ``axis`` on.
+
+    ``op_type`` is the operator's name, here and in ONNX; ``since`` the first opset that has it.
+    """
 
     def read(node: NodeReader) -> list[VTensor]:
         x = node.input(0)
@@ -81,7 +87,7 @@ def _image_names(node: Naming) -> None:
 def _normalized_over(
     node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTensor
 ) -> VTensor:
-    """Add a normalization of x over ``axes``, with a scale and a bias."""
+    """Add a normalization of x over ``axes`` to the graph; ``parameters`` are scale and bias."""
     scale, bias = parameters
     outputs: Any = node.add(LayerNormalization(tuple(axes), epsilon(node)), x, scale)
     return node.add(named("BiasAdd")(), outputs[0], bias)
@@ -93,7 +99,7 @@ def _read_instance(node: NodeReader) -> VTensor:
 
 
 def _read_group(node: NodeReader) -> VTensor:
-    """Read a normalization of groups: channels are split in two dims, the second normalized."""
+    """Read GroupNormalization: split C in the dims group and channel, and normalize the second."""
     x, groups = channels(node), int(node.attribute("num_groups", 0))
     if groups < 1 or x.size("C") % groups:
         raise node.refuse(f"num_groups {groups} of sizes {list(x.dims.values())}")
@@ -171,14 +177,21 @@ _EXAMPLE = {"x": "N T F", "scale": "F", "bias": "F", "axes": ("F",), "epsilon": 
 
 
 def _ones(match: Match) -> dict[str, object] | None:
-    """Return a scale of ones along the normalized dims; None if the match is no normalization."""
+    """Return the value ``ones`` of a rule: a scale of ones along the normalized dims.
+
+    None, with which the rule does not apply, if there are no such dims or epsilon is negative.
+    """
     axes, epsilon = match["axes"], match.numbers["epsilon"]
     ones = np.ones([match["x"].size(dim) for dim in axes]), axes
     return {"ones": ones} if axes and epsilon >= 0 else None
 
 
 def _scale(match: Match) -> dict[str, object] | None:
-    """Return scale and bias without dims of size 1; None if they have dims that x lacks."""
+    """Return as ``own_scale`` and ``own_bias`` the match's scale and bias without dims of size 1.
+
+    None, with which the rule does not apply, if one has a dim that x lacks, or has with another
+    size.
+    """
     values: dict[str, object] = {}
     for name in {"scale", "bias"} & match.values.keys():
         t = match[name]
@@ -219,7 +232,10 @@ rewrite(
 
 
 def _grouped(match: Match) -> dict[str, object] | None:
-    """Return the shapes and the scale of a group normalization; None if the match is none."""
+    """Return the values of the rule ``groupnorm``: shapes, normalized dims and scale.
+
+    None, with which the rule does not apply, if the match is no group normalization.
+    """
     x, scale, y = match["x"], match["scale"], match.output
     if len(match["apart"]) < 3 or len(x.dims) < 3:
         return None
@@ -448,18 +464,21 @@ def eigen_meanvariance(
 
 
 def _average(values: Array, axes: tuple[int, ...]) -> Array:
-    """Return the mean over axes, which are kept with size 1; 0 if there are no elements."""
+    """Return the mean over ``axes``, which are kept with size 1; 0 if there are no elements."""
     count = prod(values.shape[axis] for axis in axes)
     return np.asarray(values.sum(axis=axes, keepdims=True) / max(count, 1))
 
 
 def _spread(scale: PTensor, x: PTensor) -> Array:
-    """Return a scale in x's order of dims with one axis for each, for NumPy's broadcasting."""
+    """Return ``scale`` as an array with an axis for each dim of x, as NumPy's broadcasting needs.
+
+    An axis has length 1 if the scale lacks the dim.
+    """
     return wide(scale.data()).reshape([scale.dims.get(dim, 1) for dim in x.dims])
 
 
 def _like_x(_op: object, x: VTensor, *others: VTensor) -> list[Layout]:
-    """Return for each operand the order of x's dims that it has."""
+    """Return for each operand the layout of its dims in x's order."""
     return [Layout.plain(dim for dim in x.dims if dim in t.dims) for t in (x, *others)]
 
 

@@ -46,16 +46,19 @@ class Pool:
         return one_output(ctx, self, [x], self.pooled(x))
 
     def pooled(self, x: VTensor) -> dict[str, int]:
-        """Return the dims of the outputs."""
+        """Return the sizes of the outputs by dim."""
         return {**x.dims, **counts(x, self.kernel_shape, self, self.ceil_mode)}
 
     def slide(self, x: Tensor, y: Tensor) -> eigen.Slide:
-        """Return the window in Eigen's terms, with the pads that its last place reaches."""
+        """Return kernel, strides, pads and dilations as Eigen's routines take them.
+
+        The pads at the end are those with which exactly the windows of ``y`` fit.
+        """
         return eigen.Slide(*geometry(x, y, self.kernel_shape, self))
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The axes of a window's elements, which come last in ``windows``."""
+        """The axes of a window's elements: the last ones of the array that ``windows`` returns."""
         return tuple(range(-len(self.kernel_shape), 0))
 
 
@@ -65,9 +68,10 @@ def _spellings(
     """Return the spellings of a pool, and of the pool over the whole image.
 
     Args:
-        op_type: ONNX's name.
-        pool: returns the operator's class.
-        empty: the reduction of an image without elements, from its spatial dims.
+        op_type: the ONNX operator; the pool over the whole image is ``Global`` plus this name.
+        pool: returns the operator's class, which is defined after this call.
+        empty: makes, from spatial dims, the reduction that replaces the pool over a whole image
+            without elements.
         own: further attributes with their defaults.
     """
 
@@ -86,7 +90,7 @@ def _spellings(
     def read_whole(node: NodeReader) -> VTensor:
         x = read_image(node)
         whole = tuple(x.size(dim) for dim in spatial(x.dims))
-        if any(size < 1 for size in whole):  # sizes are tested one by one
+        if any(size < 1 for size in whole):  # each size by itself, not their product
             return node.add(empty(spatial(x.dims)), x)
         return node.add(make(node, whole), x)
 
@@ -124,7 +128,7 @@ def _no_window_is_empty(op: Pool, x: VTensor) -> bool:
 
 _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
 _SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
-#: Conditions of pools whose windows hold an element: an empty one has no maximum and no mean.
+#: Conditions under which each window holds an element: an empty one has no maximum and no mean.
 _HOLDS = [
     (
         _pads_are_smaller,
@@ -151,7 +155,7 @@ class MaxPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: step of the window along each, in elements, at least 1; none given: 1.
+        strides: distance of windows along each, in elements, at least 1; none given: 1.
         pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
             none given: 0.
         dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
@@ -190,7 +194,7 @@ class AvgPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: step of the window along each, in elements, at least 1; none given: 1.
+        strides: distance of windows along each, in elements, at least 1; none given: 1.
         pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
             none given: 0.
         dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
@@ -214,7 +218,7 @@ class AvgPool(Pool):
 
     @property
     def kind(self) -> str:
-        """The libraries' name of this pool."""
+        """The libraries' name of this kind of pool."""
         return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
 
 
@@ -241,7 +245,7 @@ class LpPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: step of the window along each, in elements, at least 1; none given: 1.
+        strides: distance of windows along each, in elements, at least 1; none given: 1.
         pads: zeros added at begin D, H, W, then at end D, H, W; none given: 0.
         dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
         ceil_mode: divide by the stride rounding up: elements left over get a window too.
@@ -280,7 +284,7 @@ class MaxPoolIndices(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape, strides, pads, dilations, ceil_mode: as for MaxPool.
-        column_major: count D, H and W with D fastest.
+        column_major: True counts elements of D, H and W with D fastest, False with W fastest.
     Raises:
         DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
     Cost:
@@ -422,7 +426,7 @@ class MaxUnpool:
         x, indices: N C W, N C H W or N C D H W, the same
         y: N C and the sizes above, or those of ``output_shape``: zeros are added at the ends
     Args:
-        kernel_shape, strides, pads: the MaxPool's.
+        kernel_shape, strides, pads: those of the MaxPool that made ``indices``.
         output_shape: sizes of y along D, H and W; none given: the sizes above.
     Raises:
         DimError: a size is smaller than that image's, or the image is empty.
@@ -457,7 +461,7 @@ class MaxUnpool:
         return one_output(ctx, self, [x, indices], dims)
 
     def counted(self, x: Tensor) -> dict[str, int]:
-        """Return the spatial sizes of the image in which indices count."""
+        """Return the sizes, by spatial dim, of the image whose elements ``indices`` count."""
         return {row.dim: row.spread for row in along(x, self.kernel_shape, self)}
 
 

@@ -1,4 +1,4 @@
-"""Quantization: between numbers and the steps of a narrow element type."""
+"""Quantization: numbers to a narrow element type by a scale and a zero point, and back."""
 
 from __future__ import annotations
 
@@ -49,14 +49,15 @@ def _names(node: Naming) -> None:
 
 
 def _axis(node: NodeReader, x: VTensor) -> str:
-    """Return the dim along which the scale changes: ``axis``, or x's only dim."""
+    """Return the dim of x along which the scale changes: attribute ``axis``, or x's only dim."""
     return node.axis(int(node.attribute("axis", 1)) if x.ndimensions() > 1 else 0, x)
 
 
 def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
-    """Return the scale and perhaps the zero point under x's dims, blocks expanded to elements.
+    """Return the scale, and the zero point if there is one, with the names of x's dims.
 
-    A scale of one element serves all of x, whatever the axis is.
+    A parameter of a block of elements is repeated for each of them. A parameter of one element has
+    no dims, whatever the axis is.
     """
     return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 
@@ -80,7 +81,7 @@ def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
 
 
 def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) -> VTensor:
-    """Add the repetition of each element ``times`` along ``axis``, cut to ``size`` elements."""
+    """Return x with each element repeated ``times`` along ``axis``, cut to ``size`` elements."""
     each = f"{axis}_block"
     apart: dict[str, int] = {}
     for dim, count in x.dims.items():
@@ -129,9 +130,10 @@ def _exact(array: Array) -> Array:
 
 
 def _rounded(array: Array, name: str) -> Array:
-    """Return an array rounded to an element type, in f64.
+    """Return an array, rounded to the element type ``name``, as f64.
 
-    A quotient of such numbers, rounded to that type again, is rounded once.
+    The f64 quotient of two such arrays, rounded to ``name``, has the value that rounding the exact
+    quotient gives.
     """
     return _exact(cast(array, name))
 
@@ -159,7 +161,7 @@ def _quantized_expression(
         raise Decline(f"divides no {x.dtype or 'value'} by {precision or 'computed'} scales")
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
-    # A quotient in f32 of narrower numbers, rounded again, is rounded once.
+    # The f32 quotient of narrower numbers, rounded to their type, is as if it were rounded once.
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
         steps = (steps + shift).apply("round")
@@ -184,11 +186,11 @@ def _dequantized_expression(
     holds=_HOLDS,
 )
 class QuantizeLinear(_Linear):
-    """Quantize a tensor: y = x / scale, rounded to the nearest step, plus the zero point.
+    """Quantize a tensor: y = x / scale, rounded to the nearest number, plus the zero point.
 
-    Ties go to the even step; integers saturate. A dim that the scale lacks, or has with size 1, is
-    repeated: there is one scale for all of x, one for each place along a dim, or one for each
-    element.
+    Ties go to the even number; integers saturate. Scale and zero point are repeated along dims that
+    they lack, or have with size 1: there is one scale for all of x, one for each index along a dim,
+    or one for each element.
 
     Dims:
         x, y: any, the same    by: some of x's; the scale, then the zero point if there is one
@@ -262,7 +264,7 @@ class DynamicQuantizeLinear:
 
     scale = (max(x, 0) - min(x, 0)) / 255, zero = -min(x, 0) / scale rounded, y = x / scale rounded
     plus zero. If all of x is 0, the scale is 1 / 255. A NaN does not count, and becomes 0; if x has
-    an infinity, everything does.
+    an infinity, all of y is 0.
 
     Dims:
         x, y: any, the same    scale, zero: none

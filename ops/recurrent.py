@@ -57,7 +57,7 @@ class _Recurrent:
 
     #: The number of gates of each unit.
     gates: ClassVar[int]
-    #: The index of each gate in ONNX's order; empty if it is the order here.
+    #: For each gate in the order here its index in ONNX's order; empty if both orders are one.
     places: ClassVar[tuple[int, ...]] = ()
     #: The names of the carried states.
     states: ClassVar[tuple[str, ...]] = ("hidden",)
@@ -67,7 +67,7 @@ class _Recurrent:
     def compute(
         self, ctx: Context, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
     ) -> tuple[VTensor, ...]:
-        """Dispatch on all operands; return the hidden state at each time, and the last states."""
+        """Dispatch on all operands; return the hidden state at each time, and each last state."""
         state = {"dir": w.size("dir"), "N": x.size("N"), "unit": r.size("unit")}
         y = VTensor(x.dtype, {"T": x.size("T"), **state}, ctx.output(0))
         last = [VTensor(x.dtype, state, ctx.output(1 + i)) for i in range(len(self.states))]
@@ -94,7 +94,10 @@ R = TypeVar("R", bound=_Recurrent)
 
 
 def _positions(batch_first: bool) -> dict[str, str]:
-    """Return the names of dims at ONNX's positions, by role."""
+    """Return the dim names of each input and output in ONNX's order of axes, by role.
+
+    ``batch_first`` is ONNX's attribute ``layout``: True if N comes before time.
+    """
     state = "N dir unit" if batch_first else "dir N unit"
     x, y = ("N T F", "N T dir unit") if batch_first else ("T N F", "T dir N unit")
     names = {"x0": x, "x1": "dir gate F", "x2": "dir gate unit", "x3": "dir both", "x4": "N"}
@@ -108,7 +111,10 @@ def _names(node: Naming) -> None:
 
 
 def _activations(node: NodeReader, defaults: Sequence[str]) -> Iterator[Activation]:
-    """Yield a node's activation functions, one direction after another."""
+    """Yield a node's activation functions (name, alpha, beta), one direction after another.
+
+    ``defaults`` are their names if the node has no attribute ``activations``.
+    """
     names = [name.lower() for name in node.attribute("activations") or defaults]
     if unknown := [name for name in names if name not in _FUNCTIONS]:
         raise node.refuse(f"activations {unknown}")
@@ -125,7 +131,14 @@ def _cut(node: NodeReader, t: VTensor, dim: str, begin: int, end: int) -> VTenso
 
 
 def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) -> VTensor:
-    """Return weights with gate and unit as dims of their own, gates in the order ``places``."""
+    """Return weights whose dim ``gate`` is split in gate and unit.
+
+    Args:
+        node: the node.
+        t: the weights, with all units of a gate after one another along ``gate``.
+        gates: the number of gates.
+        places: the old indices of the gates in their new order; empty leaves their order.
+    """
     sizes = {**t.dims, "gate": gates, "unit": t.size("gate") // gates}
     order = dict.fromkeys(["dir", *(["side"] if "side" in sizes else []), "gate", "unit", *sizes])
     t = node.reshape(t, {dim: sizes[dim] for dim in order})
@@ -134,9 +147,9 @@ def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) ->
 
 
 def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
-    """Return the sum of ONNX's two biases of each gate.
+    """Return the operand ``bias``: for each gate the sum of ONNX's two biases.
 
-    With ``linear`` the two biases of the last gate stay two rows.
+    With ``linear`` the two biases of the last gate are not added, but stay apart along ``row``.
     """
     t = node.input(3, "dir both")
     t = node.reshape(t, {"dir": t.size("dir"), "side": 2, "gate": t.size("both") // 2})
@@ -152,7 +165,10 @@ def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
 
 
 def _operand(node: NodeReader, cls: type[_Recurrent], name: str, linear: bool) -> VTensor:
-    """Return the optional operand ``name`` under its dims here."""
+    """Return the optional operand ``name`` of a node, with its dims as in ``OPTIONAL``.
+
+    ``linear`` is as for ``_bias``.
+    """
     if name == "bias":
         return _bias(node, cls, linear)
     if name != "peepholes":
@@ -205,12 +221,15 @@ def _directions_fit(op: _Recurrent, _: VTensor, w: VTensor, *__: VTensor) -> boo
 
 
 def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
-    """Return two operations for each weight at each time; element-wise ones are not counted."""
+    """Return the floating-point operations of the matrix products; others are not counted.
+
+    There are two for each weight, at each time of each sequence.
+    """
     return 2 * x.size("T") * x.size("N") * (w.num_elements + r.num_elements)
 
 
 def _recurrent(cls: type[R]) -> type[R]:
-    """Register a recurrent network."""
+    """Register the class of a recurrent network as an operator, and return it."""
     name = cls.__name__
     dims = {"x": "T N F", "w": "dir gate unit F", "r": "dir gate unit state"}
     dims |= {"more": "*", "y": "T dir N unit"}
@@ -237,11 +256,11 @@ class _Cell:
     """One direction of a recurrent network, as the definition computes it.
 
     Attributes:
-        weights: of x and of h, each with a row for each gate.
-        biases: of each gate.
-        peepholes: of i, forget and o; None if there are none.
-        activations: the functions.
-        clip: the largest magnitude of their arguments; 0 is no limit.
+        weights: the weights of x and those of h, each an array of dims gate, unit and the rest.
+        biases: the biases, of dims row and unit.
+        peepholes: the peephole weights of i, forget and o; None if there are none.
+        activations: the activation functions.
+        clip: the largest magnitude of the functions' arguments; 0 is no limit.
     """
 
     weights: Sequence[Array]
@@ -251,20 +270,20 @@ class _Cell:
     clip: float
 
     def part(self, which: int, side: int, values: Array) -> Array:
-        """Return a gate's product with x (side 0) or h (side 1), without a bias."""
+        """Multiply ``values`` by the weights of gate ``which``: side 0: of x, 1: of h."""
         return np.asarray(values @ self.weights[side][which].T)
 
     def gate(self, which: int, x: Array, h: Array) -> Array:
-        """Return the input of a gate: both products and the bias."""
+        """Return the argument of gate ``which``: its weights times x and times h, plus its bias."""
         both = self.part(which, 0, x) + self.part(which, 1, h)
         return np.asarray(both + self.biases[which])
 
     def peephole(self, which: int, carried: Array) -> Array | float:
-        """Return a gate's product with the cell state; 0 if there are no peepholes."""
+        """Return peephole weights ``which`` times the cell state; 0 if there are no peepholes."""
         return 0.0 if self.peepholes is None else np.asarray(self.peepholes[which] * carried)
 
     def apply(self, which: int, x: Array) -> Array:
-        """Apply an activation function to a clipped array."""
+        """Clip an array, and apply activation function ``which`` to it."""
         name, alpha, beta = self.activations[which]
         clipped = np.clip(x, -self.clip, self.clip) if self.clip else x
         return np.asarray(_FUNCTIONS[name][0](clipped, alpha, beta))
@@ -301,7 +320,7 @@ class RNN(_Recurrent):
     gates, functions = 1, ("tanh",)
 
     def step(self, cell: _Cell, x: Array, h: Array) -> States:
-        """Return the hidden state after one more element."""
+        """Return the hidden state after x, the next element of the sequence, as a tuple of one."""
         return (cell.apply(0, cell.gate(0, x, h)),)
 
 
@@ -309,7 +328,8 @@ class RNN(_Recurrent):
 class GRU(_Recurrent):
     """Carry a hidden state h along a sequence, with gates that update (z) and reset (r) it.
 
-    z = f(gate z), r = f(gate r), n = g(w x + r (reset * h) + biases), h' = (1 - z) * n + z * h
+    z = f(gate z), reset = f(gate r), n = g(w x + r (reset * h) + biases),
+    h' = (1 - z) * n + z * h, where a gate is w x + r h + biases
 
     Dims:
         x: T N F    w: dir gate unit F    r: dir gate unit state, gates z, r and n, state like unit
@@ -321,7 +341,7 @@ class GRU(_Recurrent):
         direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
         clip: limit of the magnitude of f's and g's arguments; 0 is none.
         given: the names of the operands in more, in order.
-        linear_before_reset: reset r h with its bias, not h.
+        linear_before_reset: True multiplies r h and its bias by reset, False only h.
     Raises:
         DimError: sizes do not fit together, or there are not as many activations.
 
@@ -341,11 +361,11 @@ class GRU(_Recurrent):
 
     @property
     def rows(self) -> int:
-        """The number of biases of each unit."""
+        """The number of biases of each unit: one more than gates with ``linear_before_reset``."""
         return self.gates + self.linear_before_reset
 
     def step(self, cell: _Cell, x: Array, h: Array) -> States:
-        """Return the hidden state after one more element."""
+        """Return the hidden state after x, the next element of the sequence, as a tuple of one."""
         update, reset = (cell.apply(0, cell.gate(i, x, h)) for i in range(2))
         if self.linear_before_reset:
             hidden = reset * (cell.part(2, 1, h) + cell.biases[3])
@@ -360,7 +380,7 @@ class LSTM(_Recurrent):
     """Carry a hidden state h and a cell c along a sequence, with three gates.
 
     i = f(gate i + p_i c), forget = f(gate forget + p_forget c), c' = forget * c + i * g(gate c),
-    o = f(gate o + p_o c'), h' = o * last(c')
+    o = f(gate o + p_o c'), h' = o * last(c'), where a gate is w x + r h + biases
 
     Dims:
         x: T N F    w: dir gate unit F    r: dir gate unit state, gates i, forget, c and o, state
@@ -373,7 +393,7 @@ class LSTM(_Recurrent):
         direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
         clip: limit of the magnitude of f's and g's arguments; 0 is none.
         given: the names of the operands in more, in order.
-        input_forget: forget is 1 - i.
+        input_forget: True computes forget as 1 - i.
     Raises:
         DimError: sizes do not fit together, or there are not as many activations.
 
@@ -393,7 +413,7 @@ class LSTM(_Recurrent):
     input_forget: bool = param(default=False)
 
     def step(self, cell: _Cell, x: Array, h: Array, c: Array) -> States:
-        """Return the hidden state and the cell after one more element."""
+        """Return the hidden state and the cell after x, the next element of the sequence."""
         inward, forget, content, outward = (cell.gate(i, x, h) for i in range(4))
         i = cell.apply(0, inward + cell.peephole(0, c))
         kept = 1 - i if self.input_forget else cell.apply(0, forget + cell.peephole(1, c))
@@ -402,7 +422,7 @@ class LSTM(_Recurrent):
 
 
 def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cell]:
-    """Yield the cell of each direction."""
+    """Yield the cell of each direction; ``more`` has the optional operands by name."""
     directions, _, units, _ = w.shape
     biases = more.get("bias", np.zeros((directions, op.rows, units), w.dtype))
     peepholes = more.get("peepholes")
@@ -422,7 +442,8 @@ def _run_network(
 ) -> tuple[Array, list[Array]]:
     """Return the hidden state at each time (T dir N unit), and the last states (dir N unit).
 
-    After the end of a sequence its states stay, and the hidden state at each time is 0.
+    After the end of a sequence its states stay, and the hidden state at each time is 0. ``more``
+    has the optional operands by name.
     """
     times, batch = x.shape[:2]
     y = np.zeros((times, len(w), batch, r.shape[-1]), x.dtype)
@@ -471,7 +492,7 @@ def _refusal(op: Any, *operands: VTensor) -> bool | str:
 
 
 def _whole(lengths: VTensor, times: int) -> bool:
-    """Return whether it is known before a run that no sequence ends early."""
+    """Return whether all lengths are known before a run, and equal to ``times``, the size of T."""
     return lengths.constant and bool((lengths.data() == times).all())
 
 

@@ -55,7 +55,7 @@ class Reduction:
 
 
 def _names(since: int) -> Callable[[Naming], None]:
-    """Return a function that names a reduction's dims; axes are an input from ``since`` on."""
+    """Return a function that names a reduction's dims; from opset ``since`` axes are an input."""
 
     def names(node: Naming) -> None:
         rank = node.rank("x0")
@@ -73,7 +73,11 @@ def _names(since: int) -> Callable[[Naming], None]:
 
 
 def _reduced(node: NodeReader, x: VTensor, since: int) -> tuple[str, ...]:
-    """Return the dims that a node reduces: its axes, else all or, by its attribute, none."""
+    """Return the dims of ``x`` that a node reduces.
+
+    They are its axes, an input from opset ``since`` on. Without axes they are all dims, or none if
+    ``noop_with_empty_axes`` is set.
+    """
     axes = node.attribute("axes")
     if node.opset >= since and node.has(1):
         axes = [int(axis) for axis in node.constant(1)]
@@ -94,10 +98,13 @@ def reduction(
     since: int = 18,
     holds: Sequence[tuple[Callable[..., bool], str]] = (),
 ) -> Callable[[type[R]], type[R]]:
-    """Register a class as a reduction; its docstring is extended by the shared sections.
+    """Return a decorator that registers a class as a reduction, with its invokers.
+
+    The docstring of ``Reduction`` without its first line is appended to the class's.
 
     Args:
-        numpy: the definition, of an array and its axes; the result may keep them with size 1.
+        numpy: the definition, a function of an array and the axes to reduce; its result may keep
+            these with size 1.
         eigen_kind: the name of Eigen's kernel.
         onednn_alg: oneDNN's algorithm; empty if it has no correct kernel.
         dtypes: the element types that ``numpy`` takes.
@@ -118,7 +125,7 @@ def reduction(
         @definition(name, dtypes=dtypes)
         def compute(ctx: Context, op: R, x: PTensor, y: PTensor) -> None:
             result = np.asarray(numpy(wide(x.data()), positions(x, op.axes)))
-            # Integers wrap. A scalar is converted first: NumPy would check it when it is assigned.
+            # Integers wrap; NumPy would refuse to assign a scalar that is out of y's range.
             result = stored(result, y.dtype).astype(y.data().dtype)
             y.data()[...] = result.reshape(y.data().shape)
 
@@ -144,12 +151,12 @@ def reduction(
 
 
 def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return the sum over some axes; of f32 in f64, since NumPy adds up rows one after another."""
+    """Return the sum over ``axes``; f32 is added up in f64, since NumPy adds rows one by one."""
     return np.asarray(x.sum(axes, dtype=np.float64 if x.dtype == np.float32 else None))
 
 
 def _eigen_types(kind: str) -> Sequence[str]:
-    """Return the element types of Eigen's kernel; roots and logarithms take floats only."""
+    """Return the element types of Eigen's reduction ``kind``; roots and logarithms take floats."""
     if kind in ("max", "min"):
         return eigen.ORDERED
     rational = kind not in ("l2", "log_sum", "log_sum_exp")
@@ -157,7 +164,7 @@ def _eigen_types(kind: str) -> Sequence[str]:
 
 
 def _mean(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return the mean; of integers their 64-bit sum, divided towards zero, and of none 0."""
+    """Return the mean over ``axes``; of integers rounded towards 0, and 0 if there are none."""
     count = prod(x.shape[axis] for axis in axes)
     if x.dtype.kind not in "iu":
         return np.asarray(x.sum(axes, dtype=np.float64) / np.float64(count))

@@ -46,9 +46,10 @@ class Relu(Unary):
 
 
 def _number(node: NodeReader, index: int) -> float:
-    """Return a constant bound: a scalar or, as ONNX Runtime takes too, a vector of one element.
+    """Return input ``index``, a constant bound: a scalar, or a vector of one element.
 
-    An integer stays an integer: a float cannot hold all of 64 bits.
+    ONNX Runtime takes such a vector too. An integer stays an integer: a float cannot hold all of
+    64 bits.
     """
     bound = node.constant(index)
     if bound.shape not in ((), (1,)):
@@ -58,7 +59,7 @@ def _number(node: NodeReader, index: int) -> float:
 
 
 def _bounds(node: NodeReader) -> tuple[float, float]:
-    """Return Clip's bounds, infinite if absent: attributes up to opset 10, then inputs.
+    """Return a Clip's low and high bound, infinite if absent: attributes, from opset 11 on inputs.
 
     Raises:
         VTensorError: a bound is computed from data.
@@ -78,7 +79,7 @@ def _read_relu6(node: NodeReader) -> VTensor:
 
 
 def _read_clip(node: NodeReader) -> VTensor:
-    """Read Clip, or Max and Min if bounds are computed from data."""
+    """Read a Clip node: as Clip, or as Max and Min if a bound is computed from data."""
     x = node.input(0)
     try:
         bounds = _bounds(node)
@@ -120,7 +121,7 @@ class Relu6(Unary):
 
 
 def _within(low: float, high: float, dtype: str) -> tuple[float, float]:
-    """Return the bounds; for an integer type, finite ones as integers within the type."""
+    """Return both bounds; for an integer type, finite ones as integers within the type's range."""
     if dtype[:1] not in ("s", "u"):
         return low, high
     least, most = integer_range(dtype)

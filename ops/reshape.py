@@ -1,4 +1,4 @@
-"""Reshapes, renamings and transposes, and squares of pixels as channels."""
+"""Reshapes, renamings and transposes; squares of pixels moved to channels and back."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ from vtensor.tensor import VTensor
 def _reader(
     reshaped: Callable[[NodeReader, Sequence[int]], Sequence[int]],
 ) -> Callable[[NodeReader], VTensor]:
-    """Return a reader of a node from a function that computes the output's sizes.
+    """Return a function that reads a node as a Reshape.
 
-    That function does arithmetic only, so that sizes may be symbolic.
+    ``reshaped`` gets the node and the input's sizes, and returns the output's sizes. It does
+    arithmetic only, so that sizes may be symbolic.
     """
 
     def read(node: NodeReader) -> VTensor:
@@ -86,7 +87,13 @@ def _flattened(node: NodeReader, sizes: Sequence[int]) -> Sequence[int]:
 
 
 def _axes(node: NodeReader, rank: int) -> set[int] | None:
-    """Return a node's axes counted from 0, or None: an attribute, or from opset 13 on an input."""
+    """Return the axes that a node names, counted from 0 among ``rank`` axes; None if it names none.
+
+    They are an attribute, or from opset 13 on an input.
+
+    Raises:
+        ValueError: an axis does not exist, or occurs twice.
+    """
     axes = node.constant(1).reshape(-1).tolist() if node.has(1) else node.attribute("axes")
     if axes is None:
         return None
@@ -172,7 +179,7 @@ rewrite(
 
 
 def _single_slice(match: Match) -> dict[str, object] | None:
-    """Return the slice of one element, and the output's dims; None if it is outside."""
+    """Return the Slice that takes the one gathered index, and y's shape; None if it is outside."""
     x, axis, place = match["x"], match["axis"], int(match.numbers["place"])
     size = x.size(axis)
     if not -size <= place < size:
@@ -200,7 +207,7 @@ class _Recounted(Routine):
     """Share the bytes of x with y, in any layout of x for which y has one.
 
     Attributes:
-        ways: layouts of y by layouts of x.
+        ways: for each layout that x may have, the layout of y that describes the same bytes.
     """
 
     def __init__(self, x: VTensor, y: VTensor) -> None:
@@ -213,13 +220,13 @@ class _Recounted(Routine):
         self.ways = ways
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
-        """Return None if y's layout is that of x under y's dims, else the reason."""
+        """Return None if x's and y's layout in ``row`` describe the same bytes, else why not."""
         fits = self.ways.get(row[0]) == row[1]
         return None if fits else f"y does not lie in {row[1]} where x lies in {row[0]}"
 
 
 def _order(node: Naming | NodeReader, rank: int) -> list[int]:
-    """Return for each position of a transpose's output the position of the input."""
+    """Return for each axis of a transpose's output the axis of the input."""
     return list(node.attribute("perm") or reversed(range(rank)))
 
 
@@ -243,7 +250,7 @@ def _write_transpose(node: NodeWriter, op: Rename) -> None:
 
 
 def _renamed(op: Rename, x: VTensor) -> dict[str, int]:
-    """Return the sizes of x under their new names."""
+    """Return the sizes of y by dim: x's under their new names, in y's declared order."""
     new = dict(op.names)
     return {new.get(dim, dim): x.size(dim) for dim in (new if len(new) == len(x.dims) else x.dims)}
 
@@ -270,7 +277,7 @@ def _distinct(op: Rename, x: VTensor) -> bool:
 class Rename:
     """Rename the dims of a tensor. No memory moves.
 
-    If ``names`` lists every dim, y is presented in that order; else in x's.
+    If ``names`` lists every dim, y declares its dims in that order; else in x's order.
 
     Dims:
         x: any    y: x's under their new names
@@ -286,7 +293,7 @@ class Rename:
     >>> Rename((("C", "K"), ("N", "N"))).compute(Context(), x).summary()
     'f32 K=3 N=2'
 
-    Source: ONNX operator Transpose, opset 13: presentation order is not layout.
+    Source: ONNX operator Transpose, opset 13, which changes the declared order, not the layout.
     """
 
     names: tuple[tuple[str, str], ...] = param()
@@ -296,7 +303,10 @@ class Rename:
 
 
 def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
-    """Return for each size the neighbouring dims of x that make it up; empty if dims do not fit."""
+    """Return for each size the neighbouring dims of x whose sizes multiply to it.
+
+    The list is empty if x's dims cannot be divided so.
+    """
     remaining, parts = list(x.dims), list[list[str]]()
     for size in sizes:
         part: list[str] = []
@@ -311,7 +321,10 @@ def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
 
 
 def _restored_names(match: Match) -> dict[str, object] | None:
-    """Return the new names of x's dims, if the last reshape restores them; else None."""
+    """Return the value ``names`` of the rule ``reshape_back``: pairs of old and new dims of x.
+
+    None, with which the rule does not apply, if the last reshape does not restore x's sizes.
+    """
     x, inner = match["x"], dict(match["inner"])
     order = match.parameters.get("order") or [(dim, dim) for dim in inner]
     parts = dict(zip(inner, _parts(x, inner.values()), strict=False))
@@ -378,7 +391,7 @@ def _write_space(node: NodeWriter, op: SpaceToDepth) -> None:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The shared parameters of both operators."""
+    """The shared parameters of DepthToSpace and SpaceToDepth."""
 
     blocksize: int = param(minimum=1)
     mode: str = param(default="DCR", choices=("DCR", "CRD"))

@@ -45,9 +45,9 @@ def _cropped(y: Array, _scale: float, exact: float, length: int, box: Box) -> Ar
     return begin * (length - 1) + y * (end - begin) * (length - 1) / (exact - 1)
 
 
-#: Functions that return the places in x of y's elements, by coordinates: from y's places, the
-#: scale, y's size before it was rounded, x's size, and the box that is cropped out of x. The result
-#: has the precision of y's places.
+#: By ``coordinates``, the function that returns the coordinates in x of y's elements. It gets the
+#: indices of y, the scale, y's size before it was rounded, x's size, and the box that is cropped
+#: out of x. The result has the precision of the indices.
 COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
@@ -57,16 +57,17 @@ COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "tf_half_pixel_for_nn": lambda y, scale, *_: (y + 0.5) / scale,
     "tf_crop_and_resize": _cropped,
 }
-#: Half the distance of two elements, plus a tolerance for places in f32.
+#: Half the distance of two elements, plus a tolerance for coordinates computed in f32.
 HALF_STEP = 0.5 + 1e-6
-#: Functions that return the element nearest to a place, by ``nearest_mode``.
+#: By ``nearest_mode``, the function that rounds coordinates to indices of elements.
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda places: np.ceil(places - HALF_STEP),
     "round_prefer_ceil": lambda places: np.floor(places + HALF_STEP),
     "floor": np.floor,
     "ceil": np.ceil,
 }
-#: Coordinates, and values of ``nearest_mode``, with which whole scales repeat elements.
+#: Values of ``coordinates``, each with values of ``nearest_mode``, for which whole scales repeat
+#: elements.
 REPEATING = {
     "asymmetric": ("floor",),
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
@@ -75,8 +76,8 @@ REPEATING = {
 #: A scale with a numerator below this is exact: no other quotient of sizes below 2**14 rounds to
 #: the same f32.
 EXACT_NUMERATOR = 1 << 10
-#: The size from which on places are computed in f64: f32 is spaced by 1/2 there, and cannot hold
-#: places in between.
+#: The size from which on coordinates are computed in f64: f32 is spaced by 1/2 there, and cannot
+#: hold coordinates in between.
 F64_SIZE = 1 << 22
 
 #: The parameters that ONNX has in another form; the others are attributes, with equal defaults.
@@ -118,7 +119,7 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def scaled(node: NodeReader, old: int, scale: float) -> tuple[int, float]:
-    """Return a size times a scale, and the scale before it was rounded to f32.
+    """Return the size ``old`` times ``scale``, and the scale before it was rounded to f32.
 
     A scale that is a quotient of two sizes, rounded to f32, gives the size in its numerator, as
     exporters mean it. For other scales the product in f32 is rounded down, as in ONNX Runtime.
@@ -151,7 +152,7 @@ def _write(node: NodeWriter, op: Resize) -> None:
 
 
 def _constant_row(node: NodeReader, index: int, length: int) -> list[Any]:
-    """Return a constant input of ``length`` numbers; empty if it is absent or empty."""
+    """Return input ``index``, a constant of ``length`` numbers, as a list; empty if absent."""
     row: list[Any] = node.constant(index).tolist() if node.has(index) else []
     if row and len(row) != length:
         raise node.refuse(f"input {index} has {len(row)} numbers, not {length}")
@@ -159,9 +160,10 @@ def _constant_row(node: NodeReader, index: int, length: int) -> list[Any]:
 
 
 def _read_scales(node: NodeReader) -> VTensor:
-    """Read Upsample, or Resize of opset 10: coordinates are ``asymmetric``, rounded down.
+    """Read Upsample, or Resize of opset 10, as one Resize or two; return the output.
 
-    Dims that grow are resized first; of dims that shrink, places are rounded up.
+    Coordinates are ``asymmetric``. Dims that grow are resized first, coordinates rounded down; then
+    dims that shrink, coordinates rounded up.
     """
     x = node.input(0)
     scales = node.attribute("scales") if node.opset < 9 else node.constant(1).tolist()
@@ -207,24 +209,24 @@ def _has_elements(op: Resize, x: VTensor) -> bool:
     ],
 )
 class Resize:
-    """Sample a tensor at other places along some dims, one dim after another.
+    """Sample a tensor at other coordinates along some dims, one dim after another.
 
-    ``coordinates`` maps each place of y to a place in x, between elements. Its value is the nearest
-    element, or a sum of its neighbours weighted by distance. Beyond the border, x continues with
-    its border elements.
+    ``coordinates`` maps each index of y to a coordinate in x, between elements. The value there is
+    the nearest element, or a sum of the neighbours weighted by distance. Beyond the border, x
+    continues with its border elements.
 
     Dims:
         x, y: any, the same; of y those along ``axes`` have ``sizes``
     Args:
-        axes: the dims.
+        axes: the dims that are resized.
         sizes: sizes of y along these dims.
-        scales: factor of each size; ``sizes`` over x's sizes if these are exact.
+        scales: factor from x's to y's size along each, which was not rounded.
         mode: ``nearest``, ``linear`` or ``cubic``.
-        coordinates: the map of places, ONNX's coordinate_transformation_mode.
-        nearest_mode: the rounding to the nearest element.
+        coordinates: the map of coordinates, ONNX's coordinate_transformation_mode.
+        nearest_mode: how ``nearest`` rounds a coordinate to an element.
         cubic_coeff_a: slope of the cubic at distance 1.
-        exclude_outside: weigh neighbours beyond the border by 0, and the others more.
-        antialias: where y is smaller, take neighbours from a range that is wider by 1 / scale.
+        exclude_outside: True weighs neighbours beyond the border by 0, and the others more.
+        antialias: True takes neighbours, where y is smaller, from a range wider by 1 / scale.
         roi: begin and end along each axis, as parts of x, for ``tf_crop_and_resize``.
         extrapolation_value: value outside x, for ``tf_crop_and_resize``.
     Raises:
@@ -256,7 +258,10 @@ class Resize:
 
 
 def _places(op: Resize, index: int, length: int, precision: type = np.float64) -> Array:
-    """Return the place in x, of ``length`` elements, of each place of y along axis ``index``."""
+    """Return the coordinate in x of each element of y along axis number ``index`` of ``op.axes``.
+
+    ``length`` is x's size along it; ``precision`` the type of the computation.
+    """
     scale, box = op.scales[index], op.roi[index] if op.roi else (0.0, 1.0)
     size = op.sizes[index]
     exact = size if length and scale == size / length else scale * length
@@ -265,7 +270,11 @@ def _places(op: Resize, index: int, length: int, precision: type = np.float64) -
 
 
 def _nearest(op: Resize, index: int, length: int) -> Array:
-    """Return the element of x for each place of y: of places in f32, as ONNX Runtime computes."""
+    """Return the index in x of the nearest element for each element of y along an axis.
+
+    Arguments are as for ``_places``. Coordinates are computed in f32, as in ONNX Runtime, for sizes
+    below ``F64_SIZE``.
+    """
     precision = np.float32 if max(length, op.sizes[index]) < F64_SIZE else np.float64
     places = _places(op, index, length, precision).astype(np.float64)
     nearest = ROUNDINGS[op.nearest_mode](places)
@@ -273,9 +282,10 @@ def _nearest(op: Resize, index: int, length: int) -> Array:
 
 
 def _onednn_nearest(size: int, length: int) -> Array:
-    """Return the element of x for each place of y as oneDNN rounds (y + 1/2) * length / size - 1/2.
+    """Return the index in x of the element that oneDNN takes for each of ``size`` elements of y.
 
-    It computes in f32, in this order, and rounds halves up.
+    oneDNN computes (y + 1/2) * length / size - 1/2 in f32, in this order, and rounds halves up.
+    ``length`` is x's size.
     """
     y = np.arange(size, dtype=np.float32)
     places = (y + np.float32(0.5)) * np.float32(length) / np.float32(size) - np.float32(0.5)
@@ -283,7 +293,10 @@ def _onednn_nearest(size: int, length: int) -> Array:
 
 
 def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
-    """Return indices of the elements of x around each place of y, a row a place; and weights."""
+    """Return the indices of x's neighbours of each element of y along an axis, and their weights.
+
+    Both arrays have a row for each element of y. Arguments are as for ``_places``.
+    """
     places = _places(op, index, length).reshape(-1, 1)
     shrink = min(op.scales[index], 1.0) if op.antialias else 1.0
     reach = int(np.ceil((1 if op.mode == "linear" else 2) / shrink))
@@ -297,7 +310,10 @@ def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
 
 
 def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
-    """Return the weighted sum of neighbours along an axis; those of weight 0 may be NaN."""
+    """Return the weighted sum of neighbours along ``axis``; those of weight 0 may be NaN.
+
+    ``near`` and ``weights`` are results of ``_neighbours``.
+    """
     result = np.zeros((), x.dtype)
     for tap in range(near.shape[1]):
         row = shaped(weights[:, tap].astype(x.dtype), axis, x.ndim)
@@ -306,9 +322,9 @@ def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
 
 
 def _outside(op: Resize, x: Tensor) -> Array:
-    """Return which places of y are outside x, broadcast over its dims.
+    """Return which elements of y are sampled outside of x, as truth values that broadcast to y.
 
-    Only with ``tf_crop_and_resize`` can a place be outside.
+    There can be such elements only with ``tf_crop_and_resize``.
     """
     outside: Array = np.zeros((1,) * len(x.dims), bool)
     if op.coordinates == "tf_crop_and_resize":
@@ -340,9 +356,10 @@ def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
 
 
 def _repeats(op: Resize, index: int, length: int) -> bool:
-    """Return whether y repeats each element of x equally often along a dim, whatever its size is.
+    """Return whether y repeats each element of x equally often along an axis, whatever x's size is.
 
-    y has the element before (y + 1/2) / scale, which is never a whole number, or before y / scale.
+    Arguments are as for ``_places``. The index in x is then y / scale or (y + 1/2) / scale, which
+    is never a whole number, rounded down.
     """
     scale = op.scales[index]
     if op.mode != "nearest" or not float(scale).is_integer():
@@ -352,9 +369,9 @@ def _repeats(op: Resize, index: int, length: int) -> bool:
 
 
 def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
-    """Return True if oneDNN, which spaces places evenly, takes the same elements of x; or why not.
+    """Return True if oneDNN's evenly spaced samples are the same, else the reason.
 
-    In linear mode it also adds elements of weight 0: NaN if one is infinite.
+    In linear mode oneDNN also adds elements of weight 0, NaN if one is infinite: then it declines.
     """
     if op.mode == "cubic":
         return "resamples to the nearest, or linearly"

@@ -1,4 +1,4 @@
-"""GridSample, RoiAlign and DeformConv: images sampled at places given by data."""
+"""GridSample, RoiAlign and DeformConv: images sampled at coordinates that are data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vtensor.tensor import VTensor
 #: GridSample's modes by their names before opset 20.
 _OLD_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
-#: Names of a grid's dims at ONNX's positions, by the image's rank.
+#: A grid's dim names in ONNX's order of axes, by the number of the image's axes.
 _GRIDS = {rank: f"{names.replace(' C', '')} axis" for rank, names in IMAGES.items()}
 
 
@@ -56,19 +56,19 @@ def _leads_into(op: GridSample, x: VTensor, grid: VTensor) -> bool:
     onnx=Spelling("GridSample", 16, _read_grid, _grid_names),
 )
 class GridSample:
-    """Sample an image at the places given by a grid.
+    """Sample an image at the coordinates in a grid.
 
     -1 and 1 in grid are the outer ends of the first and the last element along a dim, or their
     centres with ``align_corners``. Sums of integers lose their fraction and saturate.
 
     Dims:
         x: N C W, N C H W or N C D H W, with elements    y: N C of x, the others of grid
-        grid: N, the spatial dims of y, and axis: the place along the last dim of x comes first
+        grid: N, the spatial dims of y, and axis: the coordinate along the last dim of x first
     Args:
         mode: ``nearest`` element, ties to even, or a ``linear`` or ``cubic`` sum of neighbours.
         padding_mode: values beyond the border: ``zeros``, the border's elements (``border``), or
-            those before it, mirrored (``reflection``).
-        align_corners: see above.
+            the image mirrored at the border (``reflection``).
+        align_corners: True counts -1 and 1 at centres of elements, False at their outer ends.
     Raises:
         DimError: grid does not have a coordinate for each spatial dim of x, or x has no elements.
 
@@ -148,8 +148,8 @@ class RoiAlign:
         mode: ``avg`` or ``max``.
         sampling_ratio: places along each dim of a bin; 0 is the elements that it spans, rounded up.
         spatial_scale: elements of x for a distance of 1 in boxes.
-        half_pixel: centres of elements are at halves; otherwise they are at whole numbers, and a
-            box spans at least one element.
+        half_pixel: True: centres of elements are at halves; False: they are at whole numbers, and
+            a box spans at least one element.
     Raises:
         DimError: a box does not have four corners, or x has no elements.
         InputError: in a run: an index in image is outside N, or a box is too large to be sampled.
@@ -176,7 +176,14 @@ class RoiAlign:
 
 
 def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
-    """Return the places at which a box is sampled along one dim, a row for each bin."""
+    """Return the coordinates, in elements, at which a box is sampled along a dim.
+
+    The result has a row for each bin. ``begin`` and ``end`` are the box's ends along the dim,
+    ``bins`` is the number of its bins.
+
+    Raises:
+        InputError: the box is too large.
+    """
     size = end - begin if op.half_pixel else max(end - begin, 1.0)
     spanned = op.sampling_ratio or max(np.ceil(size / bins), 0)
     if not spanned * bins <= _MOST_SAMPLES:  # also true for a NaN
@@ -195,7 +202,7 @@ def _is_near(places: Array, size: int) -> Array:
 
 
 def _box_values(op: RoiAlign, image: Array, box: Array) -> Array:
-    """Return the values of one box of one image (1 C H W): C H' W'."""
+    """Return the values of a box (its four corners) of one image (1 C H W), as an array C H' W'."""
     left, top, right, bottom = box * op.spatial_scale
     height, width = op.output_size
     y, x = _places(op, top, bottom, height), _places(op, left, right, width)
@@ -229,7 +236,7 @@ def roialign(
         y.data()[place] = _box_values(op, x.data()[n : n + 1], box)
 
 
-#: Names of the dims of offsets and masks at ONNX's positions, by the image's rank.
+#: The dim names of offsets and masks in ONNX's order of axes, by the number of the image's axes.
 _OFFSET_DIMS = {rank: names.replace("C", "K") for rank, names in IMAGES.items()}
 
 

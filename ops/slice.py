@@ -54,7 +54,10 @@ def _split_names(node: Naming) -> None:
 
 
 def _parts(node: NodeReader, size: int) -> Sequence[int]:
-    """Return the sizes of a split's outputs: given, or equal but for a smaller last one."""
+    """Return the sizes of a split's outputs: as given, or else ``size`` in equal parts.
+
+    The last of these parts is smaller if ``size`` is no multiple.
+    """
     if sizes := node.constant(1).tolist() if node.has(1) else node.attribute("split"):
         return [int(part_size) for part_size in sizes]
     parts = int(node.attribute("num_outputs", 0)) or node.output_count
@@ -96,7 +99,8 @@ class Slice:
         x, y: any, the same
     Args:
         axes: the dims that are sliced; the others stay whole.
-        starts, ends: begin and end along each of them, in elements.
+        starts, ends: index along each of ``axes`` at which the slice begins, and before which it
+            ends.
         steps: step along each; a negative one runs backwards, from ``start`` down to, and without,
             ``end``.
     Raises:
@@ -121,15 +125,15 @@ class Slice:
 
 
 def _slices(op: Slice, x: VTensor | PTensor) -> dict[str, slice]:
-    """Return the slice along each axis, with no start before the first element."""
+    """Return the slice along each of ``op.axes`` by dim; a start before x is moved to 0."""
     rows = zip(op.axes, op.starts, op.ends, op.steps, strict=True)
     return {dim: slice(max(start, -x.size(dim)), end, step) for dim, start, end, step in rows}
 
 
 def _slice_run(cut: slice, size: int) -> tuple[int, int, int]:
-    """Return the number of elements that a slice takes, the first, and the step.
+    """Return how many of ``size`` elements a slice takes, the first one's index, and the increment.
 
-    The size may be symbolic.
+    ``size`` may be symbolic.
 
     >>> _slice_run(slice(1, -1, 2), 6), _slice_run(slice(9, -9, -3), 6)
     ((2, 1, 2), (2, 5, -3))
@@ -147,12 +151,12 @@ def _slice_run(cut: slice, size: int) -> tuple[int, int, int]:
 
 
 def _slice_runs(op: Slice, x: VTensor) -> dict[str, tuple[int, int, int]]:
-    """Return the number of elements taken, the first, and the step, by axis."""
+    """Return the result of ``_slice_run`` for each of ``op.axes``, by dim."""
     return {dim: _slice_run(cut, x.size(dim)) for dim, cut in _slices(op, x).items()}
 
 
 def _indices(op: Slice, x: VTensor) -> dict[str, range]:
-    """Return the indices of the elements taken, by axis."""
+    """Return the indices of the elements taken along each of ``op.axes``, by dim."""
     return {dim: range(*cut.indices(x.size(dim))) for dim, cut in _slices(op, x).items()}
 
 
@@ -202,7 +206,7 @@ def _inside(op: Compress, x: VTensor) -> bool:
     onnx=Spelling("Compress", 9, _read_compress, _compress_names),
 )
 class Compress:
-    """Keep some slices of a tensor, known before a run as they decide its size.
+    """Keep the slices of a tensor at indices known before a run, since they decide y's size.
 
     y[axis] = x[kept[axis]]
 
@@ -243,7 +247,11 @@ MOST_PLACES = 4096
 
 
 def _two_slices(match: Match) -> dict[str, object] | None:
-    """Return the indices of both slices, one after the other; None if they do not fit."""
+    """Return as ``kept`` the indices of the first slice, then those of the second.
+
+    None, with which the rule does not apply, if there are more than ``MOST_PLACES``, or the slices
+    are not along the dim of the Concat.
+    """
     known, axis = match.parameters, match.parameters["axis"]
     if known["axes"] != (axis,) or match.output.size(axis) > MOST_PLACES:
         return None

@@ -35,7 +35,7 @@ from vtensor.tensor import VTensor
 
 @dataclass(frozen=True)
 class Along(Unary):
-    """An operator along some dims that leaves all dims as they are."""
+    """An operator that computes along the dims ``axis``; the output has the dims of x."""
 
     axis: tuple[str, ...] = param(dims_of="x")
 
@@ -46,7 +46,11 @@ A = TypeVar("A", bound=Along)
 def _along(cost: int, *more: Trait) -> Callable[[type[A]], type[A]]:
     """Return a decorator that registers an operator along some dims.
 
-    Up to opset 12 ``axis`` means all dims from it on.
+    Up to opset 12, ONNX's ``axis`` means the dims from that one to the last.
+
+    Args:
+        cost: operations for each element.
+        more: the operator's traits besides ``Cost``.
     """
 
     def register(cls: type[A]) -> type[A]:
@@ -89,7 +93,7 @@ class Softmax(Along):
     >>> Softmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()
     'f32 N=1 C=1000'
 
-    Source: ONNX operator Softmax, opset 13; up to opset 12 ``axis`` began a row of dims.
+    Source: ONNX operator Softmax, opset 13; up to opset 12 ``axis`` is the first of the dims.
     """
 
 
@@ -112,7 +116,7 @@ class LogSoftmax(Along):
     >>> LogSoftmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()
     'f32 N=1 C=1000'
 
-    Source: ONNX operator LogSoftmax, opset 13; up to opset 12 ``axis`` began a row of dims.
+    Source: ONNX operator LogSoftmax, opset 13; up to opset 12 ``axis`` is the first of the dims.
     """
 
 
@@ -131,7 +135,7 @@ class Hardmax(Along):
     >>> Hardmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()
     'f32 N=1 C=1000'
 
-    Source: ONNX operator Hardmax, opset 13; up to opset 12 ``axis`` began a row of dims.
+    Source: ONNX operator Hardmax, opset 13; up to opset 12 ``axis`` is the first of the dims.
     """
 
 
@@ -161,7 +165,7 @@ def eigen_hardmax(ctx: Context, op: Hardmax, x: VTensor, y: VTensor) -> Routine:
 
 
 def _below(values: Array, axes: tuple[int, ...]) -> Array:
-    """Return elements minus the largest one along some axes."""
+    """Return each element minus the largest one along ``axes``."""
     return np.asarray(values - values.max(axes, keepdims=True, initial=-np.inf))
 
 

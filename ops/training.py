@@ -1,4 +1,4 @@
-"""Training steps: Momentum, Adagrad and Adam."""
+"""Optimizers, which update tensors by their gradients: Momentum, Adagrad and Adam."""
 
 from __future__ import annotations
 
@@ -30,19 +30,27 @@ from vtensor.tensor import VTensor
 
 @dataclass(frozen=True)
 class _Step:
-    """The shared parameters and ``compute`` of training steps."""
+    """The shared parameters and ``compute`` of optimizers."""
 
     norm_coefficient: float = param(default=0.0)
 
     def compute(
         self, ctx: Context, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor
     ) -> tuple[VTensor, ...]:
-        """Return new values for x and for each state; ``rest`` is the gradient and the states."""
+        """Return the new x and the new states.
+
+        Args:
+            ctx: the context.
+            rate: the learning rate.
+            count: the number of updates before this one.
+            x: the tensor to update.
+            rest: its gradient, then its states.
+        """
         outputs = [VTensor(t.dtype, t.dims, ctx.output(i)) for i, t in enumerate((x, *rest[1:]))]
         ctx.dispatch(self, [rate, count, x, *rest], outputs)
         return tuple(outputs)
 
-    #: The number of states that are carried from step to step.
+    #: The number of states, tensors that are carried from one update to the next.
     states = 1
 
 
@@ -50,9 +58,9 @@ S = TypeVar("S", bound=_Step)
 
 
 def _spelling(cls: type[_Step]) -> Spelling:
-    """Return the ONNX spelling, in which one node steps any number of tensors.
+    """Return the ONNX spelling of an optimizer, in which one node updates any number of tensors.
 
-    Each tensor becomes a node here.
+    Reading the node adds an operator for each tensor.
     """
     kinds = 2 + cls.states  # tensors, their gradients, their states
 
@@ -91,7 +99,7 @@ def _sizes_agree(op: _Step, _rate: VTensor, _count: VTensor, x: VTensor, *rest: 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(param,))
 def _training(cls: type[S]) -> type[S]:
-    """Register a training step."""
+    """Register the class of an optimizer as an operator, and return it."""
     declare = operator(
         cls.__name__,
         dims={"rate": "*", "count": "*", "x": "*", "rest": "*", "*y": "*"},
@@ -106,13 +114,13 @@ def _training(cls: type[S]) -> type[S]:
 
 @_training
 class Momentum(_Step):
-    """Make a step of gradient descent with momentum v.
+    """Update x by gradient descent with momentum v.
 
     g = gradient + norm_coefficient * x, v' = alpha * v + beta * g (the first time beta is 1),
     x' = x - rate * v', or with Nesterov's momentum x - rate * (g + alpha * v')
 
     Dims:
-        rate: one element    count: one element, the steps before    x: any
+        rate: one element    count: one element, the number of earlier updates    x: any
         rest: the gradient and v, as x    y: the new x and v
     Args:
         norm_coefficient: weight of the norm of x.
@@ -135,31 +143,31 @@ class Momentum(_Step):
     nesterov: bool = param(default=False)
 
     def step(self, rate: Array, count: Array, x: Array, g: Array, v: Array) -> tuple[Array, ...]:
-        """Return the new x and v, as arrays."""
+        """Return the new x and v; ``g`` is the gradient plus norm_coefficient * x."""
         new = self.alpha * v + np.where(count > 0, self.beta, 1.0) * g
         return x - rate * (g + self.alpha * new if self.nesterov else new), new
 
     def expressions(
         self, rate: Expression, count: Expression, x: Expression, g: Expression, v: Expression
     ) -> tuple[Expression, ...]:
-        """Return the results of ``step`` as expressions of an element."""
+        """Return the results of ``step`` as expressions of one element."""
         new = self.alpha * v + select(count > 0, self.beta, 1.0) * g
         return x - rate * (g + self.alpha * new if self.nesterov else new), new
 
 
 @_training
 class Adagrad(_Step):
-    """Make a step of gradient descent with a rate that falls with the sum h of squared gradients.
+    """Update x by gradient descent with a rate that falls with the sum h of squared gradients.
 
     g = gradient + norm_coefficient * x, h' = h + g^2,
     x' = x - rate / (1 + count * decay_factor) * g / (sqrt(h') + epsilon)
 
     Dims:
-        rate: one element    count: one element, the steps before    x: any
+        rate: one element    count: one element, the number of earlier updates    x: any
         rest: the gradient and h, as x    y: the new x and h
     Args:
         norm_coefficient: weight of the norm of x.
-        decay_factor: decay of the rate from step to step.
+        decay_factor: decay of the rate with each update.
         epsilon: added to the divisor, which it keeps from 0.
     Raises:
         DimError: sizes differ, or there is not one number of each.
@@ -176,7 +184,7 @@ class Adagrad(_Step):
     epsilon: float = param(default=1e-6)
 
     def step(self, rate: Array, count: Array, x: Array, g: Array, h: Array) -> tuple[Array, ...]:
-        """Return the new x and h, as arrays."""
+        """Return the new x and h; ``g`` is the gradient plus norm_coefficient * x."""
         total = h + g * g
         falling = rate / (1 + count * self.decay_factor)
         return x - falling * g / (np.sqrt(total) + self.epsilon), total
@@ -184,7 +192,7 @@ class Adagrad(_Step):
     def expressions(
         self, rate: Expression, count: Expression, x: Expression, g: Expression, h: Expression
     ) -> tuple[Expression, ...]:
-        """Return the results of ``step`` as expressions of an element."""
+        """Return the results of ``step`` as expressions of one element."""
         total = h + g * g
         falling = rate / (1 + count * self.decay_factor)
         return x - falling * g / (total.sqrt() + self.epsilon), total
@@ -192,17 +200,18 @@ class Adagrad(_Step):
 
 @_training
 class Adam(_Step):
-    """Make a step of gradient descent by the averages v and h of gradients and of their squares.
+    """Update x by gradient descent along averages v of gradients and h of their squares.
 
     g = gradient + norm_coefficient * x, v' = alpha * v + (1 - alpha) * g,
     h' = beta * h + (1 - beta) * g^2, x' = (1 - norm_coefficient_post) * (x - r * v' / (sqrt(h') +
-    epsilon)), where r is rate, after the first step * sqrt(1 - beta^count) / (1 - alpha^count)
+    epsilon)), where r is rate, after the first update * sqrt(1 - beta^count) / (1 - alpha^count)
 
     Dims:
-        rate: one element    count: one element, the steps before
+        rate: one element    count: one element, the number of earlier updates
         x: any    rest: the gradient, v and h, as x    y: the new x, v and h
     Args:
-        norm_coefficient, norm_coefficient_post: weight of the norm of x before and after the step.
+        norm_coefficient, norm_coefficient_post: weight of the norm of x before and after the
+            update.
         alpha, beta: factors of the old v and h, from 0 to 1.
         epsilon: added to the divisor, which it keeps from 0.
     Raises:
@@ -225,7 +234,7 @@ class Adam(_Step):
     def step(
         self, rate: Array, count: Array, x: Array, g: Array, v: Array, h: Array
     ) -> tuple[Array, ...]:
-        """Return the new x, v and h, as arrays."""
+        """Return the new x, v and h; ``g`` is the gradient plus norm_coefficient * x."""
         mean = self.alpha * v + (1 - self.alpha) * g
         square = self.beta * h + (1 - self.beta) * g * g
         if count > 0:
@@ -236,7 +245,7 @@ class Adam(_Step):
     def expressions(
         self, rate: Expression, count: Expression, x: Expression, g: Expression, *states: Expression
     ) -> tuple[Expression, ...]:
-        """Return the results of ``step`` as expressions of an element."""
+        """Return the results of ``step`` as expressions of one element."""
         v, h = states
         mean = self.alpha * v + (1 - self.alpha) * g
         square = self.beta * h + (1 - self.beta) * g * g
@@ -256,14 +265,14 @@ _STEPPED = {"": eigen.FRACTIONS, "count": ["s64"]}
 
 
 def _orders(op: _Step, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor) -> list[Layout]:
-    """Return x's order of dims for all tensors but rate and count."""
+    """Return for each tensor the layout in x's order of dims; rate and count keep their own."""
     return [Layout.plain(t.dims) for t in (rate, count, *[x] * (1 + len(rest)))]
 
 
 def _result_expression(
     op: Any, result: int, rate: Expression, count: Expression, x: Expression, *rest: Expression
 ) -> Expression:
-    """Return the expression of one result of a step, by its index ``result``."""
+    """Return the expression of output number ``result`` of an optimizer: x is 0, states follow."""
     gradient, *states = rest
     g = gradient + op.norm_coefficient * x
     results: tuple[Expression, ...] = op.expressions(rate, count.to("f32"), x, g, *states)

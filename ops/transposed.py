@@ -32,7 +32,10 @@ def _read(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Sizes]:
-    """Return a node's window parameters; ``output_shape`` and ``auto_pad`` are turned into pads."""
+    """Return strides, pads, dilations and output_padding of a node by name.
+
+    ``output_shape`` and ``auto_pad`` are turned into pads.
+    """
     sizes = [x.size(dim) for dim in spatial(x.dims)]
     rank = len(sizes)
     window, auto = window_attributes(node, kernel, rank, output_padding=0)
@@ -114,7 +117,7 @@ class ConvTranspose:
         return one_output(ctx, self, [x, w], {**x.dims, "C": w.size("O") * self.group, **sizes})
 
     def whole(self, x: Tensor) -> tuple[Sizes, Sizes, Sizes, Sizes]:
-        """Return strides, pads, dilations and output_padding, with defaults filled in."""
+        """Return strides, pads, dilations and output_padding, with defaults for x's dims."""
         ones, zeros = (1,) * len(spatial(x.dims)), (0,) * len(spatial(x.dims))
         pads, extra = self.pads or zeros + zeros, self.output_padding or zeros
         return self.strides or ones, pads, self.dilations or ones, extra

@@ -22,8 +22,8 @@ def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
         dims: sizes by name.
 
     Returns:
-        The encoding's text, the number of elements with pads, and for each dim by name the address
-        that each index adds.
+        The encoding's text, the number of elements with pads, and for each dim, sorted by name, the
+        address in elements that each index adds.
 
     Raises:
         UnsoundPlanError: the text does not parse, or does not hold these dims.
@@ -59,14 +59,14 @@ def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[ob
 
 
 def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]:
-    """Return the address that each index of a dim adds.
+    """Return the address, in elements, that each index of a dim adds.
 
     It is a range if neighbours are equally far apart, so that long dims take no memory.
 
     Args:
         size: size of the dim.
-        step: elements between neighbours of the outer part.
-        inner: size and step of each block, outermost first.
+        step: distance of neighbours of the outer part, in elements.
+        inner: size of each block, and the distance of its neighbours; outermost first.
     """
     if not inner:
         return range(0, size * step, step)
@@ -81,7 +81,13 @@ def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]
 
 
 def _compact(order: str, dims: Mapping[str, int]) -> Parts:
-    """Parse the compact form: (dim, block) for each axis, block 0 for the outer part."""
+    """Parse a layout's compact form, ``NCHW16c``, and return (dim, block) for each axis.
+
+    A block of 0 is the outer part of a dim. ``dims`` are the tensor's dims.
+
+    Raises:
+        UnsoundPlanError: the text does not parse.
+    """
     parts: Parts = []
     if order == "()":
         return parts
@@ -96,10 +102,7 @@ def _compact(order: str, dims: Mapping[str, int]) -> Parts:
 
 
 def _spaced(order: str) -> Parts:
-    """Parse the spaced form, ``batch head seq/64 feat seq%64``: (dim, block) for each axis.
-
-    A block of 0 is the outer part.
-    """
+    """Parse a layout's spaced form, ``batch head seq/64 feat seq%64``, as ``_compact`` does."""
     parts: Parts = []
     for word in order.split():
         name, _, block = word.partition("%")

@@ -22,10 +22,11 @@ class _CallResult(NamedTuple):
     """Result of an evaluated call.
 
     Attributes:
-        variant: its variant.
-        outputs: element type and dims of each output.
+        variant: the call's variant.
+        outputs: element type and sizes by dim of each output.
         names: the made-up names of dims in the call's key, in order.
-        by_place: whether the result holds under other made-up names, put in the places of these.
+        by_place: True if the result of an equal call with other made-up names is this one, each of
+            ``names`` replaced by the other name at the same index.
     """
 
     variant: Variant
@@ -37,10 +38,10 @@ class _CallResult(NamedTuple):
     def of(
         cls, variant: Variant, outputs: Sequence[VTensor], names: tuple[str, ...]
     ) -> _CallResult:
-        """Return the result of a call.
+        """Return the result of a call with the made-up names ``names`` in its key.
 
-        It holds under other made-up names if every made-up name of its layouts and dims is in the
-        key, and none is in its texts.
+        ``by_place`` is True if all made-up names in the result's layouts and dims are among
+        ``names``, none is in its texts, and the variant has no pieces.
         """
         required = [layout for each in variant.requirements for layout in each.layouts]
         dims = {dim for layout in (*variant.layouts, *required) for dim in layout.dims}
@@ -53,8 +54,9 @@ class _CallResult(NamedTuple):
         )
 
     def on(self, names: tuple[str, ...]) -> _CallResult | None:
-        """Return the result for a call with these made-up names, or None if it does not
-        hold there.
+        """Return the result for an equal call whose key has the made-up names ``names``.
+
+        None if it does not hold for other names; that call is then evaluated.
         """
         pairs = tuple(pair for pair in zip(self.names, names, strict=True) if pair[0] != pair[1])
         if not pairs:
@@ -103,10 +105,10 @@ class EvaluatedCalls:
         """Evaluate a call up to its tagger, or take the result of an equal call.
 
         Args:
-            ctx: context of the call; it gets the variant.
+            ctx: context of the call; its ``variant`` is set.
             nodes: the node, then the nodes that are fused with it.
-            names, inputs: all operands of these nodes.
-            own_inputs: operands of the first node.
+            names, inputs: names and tensors of the inputs of all these nodes.
+            own_inputs: inputs of the first node.
 
         Returns:
             The outputs.
@@ -138,7 +140,7 @@ def _key(
 ) -> tuple[object, tuple[str, ...]]:
     """Return all that a call depends on, as a key, and the made-up names of dims in it.
 
-    The key is None if a parameter of an operator cannot be hashed.
+    The key is None if a parameter of an operator cannot be hashed; the call then equals no other.
     """
     pins = ctx.preferences.nodes
     inner_values = {name for node in nodes for name in node.outputs}
@@ -164,12 +166,12 @@ def _key(
 def _parts(
     nodes: Sequence[Node], inputs: Sequence[VTensor], places: Names
 ) -> tuple[Hashable, Hashable]:
-    """Return the key parts of the operators and of the inputs; ``places`` gathers made-up names."""
+    """Return the key parts of the operators and of the inputs; ``places`` numbers made-up names."""
     kinds = [places.kind(x.dtype, x.dims, x.produced_layout, x.constant) for x in inputs]
     return tuple([places.of(node.op) for node in nodes]), tuple(kinds)
 
 
 def any_observed(operands: Sequence[VTensor]) -> bool:
-    """Return whether the values of a constant among these operands have been read."""
+    """Return whether a constant among ``operands`` has had its values read."""
     storages = (operand.storage for operand in operands)
     return any(isinstance(held, TensorStorage) and not held.untouched for held in storages)

@@ -1,5 +1,4 @@
-"""Keys of calls in which the names of dims that were made up for a network, such as ``D12``, are
-places.
+"""Keys of calls in which made-up names of dims, such as ``D12``, are replaced by numbers.
 
 Made-up names mean nothing. Layers of a network often differ in them alone; with such keys they are
 decided and recorded once.
@@ -21,15 +20,17 @@ MADE_UP = re.compile(r"D\d+")
 
 
 class Names(dict[str, Hashable]):
-    """Map from texts to what replaces them in a key: the place of a made-up name, any other text
-    itself.
+    """Map from texts to what replaces them in a key: made-up names are numbered as they appear.
+
+    Any other text is replaced by itself.
 
     Args:
-        literal: whether made-up names stay as they are.
+        literal: True leaves made-up names as they are.
 
     Attributes:
-        literal: True if they must stay, since one is part of a longer text.
-        made_up: the made-up names seen, by place.
+        literal: set to True if made-up names must stay, since one is part of a longer text; the
+            key has to be built again with ``literal=True``.
+        made_up: the made-up names seen, in the order of their numbers.
     """
 
     def __init__(self, literal: bool = False) -> None:
@@ -41,7 +42,7 @@ class Names(dict[str, Hashable]):
         replacement: Hashable = text
         if not self.literal and (parts := _made_up(text)):
             if parts == WHOLE:
-                replacement = b"%d" % len(self.made_up)  # bytes: a call has none of its own
+                replacement = b"%d" % len(self.made_up)  # bytes: equal to no part of a call itself
                 self.made_up.append(text)
             else:
                 self.literal = True
@@ -68,8 +69,8 @@ class Names(dict[str, Hashable]):
         return dtype, places, tuple(dims.values()), axes, encoding, known
 
     def of(self, value: object) -> Hashable:
-        """Return the key part of a parameter or an operator: as ``exact`` does, except for
-        names.
+        """Return the key part of a parameter or an operator: that of ``exact``, but with made-up
+        names numbered.
         """
         kind: Any = type(value)
         if isinstance(value, str) and kind is str:
@@ -114,8 +115,9 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=4096)
 def _axes(layout: Layout, dims: tuple[str, ...]) -> tuple[Hashable, Hashable, bool]:
-    """Return the place of its dim and the block of each axis, the encoding, and whether that has
-    made-up names.
+    """Return the axes of a layout, its encoding, and whether the encoding has made-up names.
+
+    Each axis is a pair: the index of its dim in ``dims``, and its block.
     """
     axes = tuple((dims.index(axis.dim), axis.block) for axis in layout.axes)
     encoding = layout.encoding

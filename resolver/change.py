@@ -1,4 +1,4 @@
-"""Exchange of variants in a lowered graph: what an optimisation does with its result."""
+"""Exchange of variants in a lowered graph, with which optimisations apply their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def changed(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGrap
     """Return the graph with some nodes in other variants, and one Transform on each edge that needs
     one.
 
-    Only Transforms around those nodes are chosen again; the others stay on their libraries.
+    Only Transforms before and after those nodes are chosen again; other Transforms stay on their
+    libraries.
 
     Args:
         graph: the lowered graph, with or without Transforms.
@@ -33,7 +34,10 @@ def changed(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGrap
 
 
 def revised(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
-    """Return a graph without Transforms with some nodes in other variants."""
+    """Return ``graph``, which has no Transforms, with some nodes in other variants.
+
+    ``variants`` are as for ``changed``. Layouts on an edge may disagree afterwards.
+    """
     nodes: list[OpNode] = []
     values, merged = dict(graph.values), dict(graph.merged)
     for node in graph.operators:

@@ -33,9 +33,9 @@ def check(
     Args:
         extended: the lowered graph that is to run.
         graph: the network that it must compute.
-        transformers: libraries that have a transformer.
+        transformers: names of the libraries that have a transformer.
         entry_layouts, output_layouts: layouts of the inputs, and those promised for the outputs, by
-            name; declared order for any other.
+            name; an input or output that is not named has its declared order.
         tolerance: the rounding error that the plan may have. At 0 nothing in it may round, except
             constants that approximate nodes alone read: their rounding is part of those nodes'
             errors, which ``check_errors`` checks.
@@ -78,8 +78,8 @@ def check(
 
 
 def _check_values(extended: LoweredGraph, graph: Graph) -> None:
-    """Check that every used name has a value, equal to the network's unless a Transform
-    makes it.
+    """Check that every used name has a value, which has the network's type and sizes, and is
+    constant as there, unless a Transform makes it.
     """
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}
@@ -97,7 +97,7 @@ def _check_values(extended: LoweredGraph, graph: Graph) -> None:
 
 
 def _check_exact(node: str, made: Iterable[Value]) -> None:
-    """Check that each value that a node makes is stored in a type that holds all its values."""
+    """Check that no value that a node makes has an encoding that rounds its element type."""
     for value in made:
         encoding = str(value.layout).partition(":")[2]
         if encoding and not holds(encoding, value.dtype):
@@ -108,7 +108,10 @@ def _check_exact(node: str, made: Iterable[Value]) -> None:
 
 
 def _charged_constants(extended: LoweredGraph) -> set[str]:
-    """Return the constants that approximate nodes alone read: their errors include its rounding."""
+    """Return the names of the constants that only approximate nodes read.
+
+    The rounding of such a constant is part of those nodes' errors.
+    """
     strict = {
         name
         for node in extended.nodes
@@ -121,8 +124,10 @@ def _charged_constants(extended: LoweredGraph) -> set[str]:
 def _check_promised(
     what: str, value: Value, layouts: Mapping[str, Layout] | None, name: str
 ) -> None:
-    """Check that a value is in the layout that is promised under a name, by default
+    """Check that a value is in the layout that ``layouts`` promises for ``name``, by default in
     declared order.
+
+    ``what`` is the value's description in the error.
     """
     declared = " ".join(f"{dim}/1" for dim in value.dims) or "()"
     want = str(layouts[name]) if layouts and name in layouts else declared
@@ -131,14 +136,14 @@ def _check_promised(
 
 
 def _check_made(node: str, names: Iterable[str], available: set[str]) -> None:
-    """Check that the values a node uses are available."""
+    """Check that the values ``names``, which a node uses, are all among ``available``."""
     for name in [] if available.issuperset(names) else names:
         if name not in available:
             raise UnsoundPlanError(f"{node}: uses {name!r} before anything makes it")
 
 
 def _check_transform(extended: LoweredGraph, node: TransformNode, able: set[str]) -> None:
-    """Check that a Transform changes nothing but the layout, on a library that is able to."""
+    """Check that a Transform changes only the layout, on one of the libraries ``able``."""
     source, target = extended.values[node.input], extended.values[node.output]
     if dict(source.dims) != dict(target.dims) or source.dtype != target.dtype:
         raise UnsoundPlanError(f"{node.name}: changes more than the layout of {source.name}")
@@ -157,7 +162,16 @@ def _check_operator(
     origin: Mapping[str, str],
     readers: Mapping[str, Sequence[str]],
 ) -> None:
-    """Check that a node is the network's, with its operands, its followers and its layouts."""
+    """Check that a node has the network's operator, operands and followers, in the right layouts.
+
+    Args:
+        extended: the lowered graph.
+        node: its node.
+        graph: the network.
+        origin: for each value of the lowered graph, the network's value that it is, perhaps in
+            another layout.
+        readers: result of ``_readers``.
+    """
     original = graph.nodes.get(node.name)
     if original is None or original.op is not node.op:
         raise UnsoundPlanError(f"{node.name}: no such node in the network")
@@ -182,7 +196,7 @@ def _check_operator(
 
 
 def _readers(graph: Graph) -> Mapping[str, Sequence[str]]:
-    """Return the names of the nodes that read each value, each node once."""
+    """Return the names of the nodes that read each value, each node once, by value."""
     readers: dict[str, list[str]] = {}
     for node in graph.nodes.values():
         for name in dict.fromkeys(node.inputs):
@@ -195,6 +209,8 @@ def _check_follower(
 ) -> None:
     """Check that a fused node is the network's, and the only reader of the value that it
     follows.
+
+    ``values`` has that value alone, or the check fails. ``readers`` is the result of ``_readers``.
     """
     if graph.nodes.get(follower.name) is not follower:
         raise UnsoundPlanError(f"{follower.name}: no such node in the network")
@@ -207,15 +223,15 @@ def _check_follower(
 
 
 def _check_layout(node: str, value: Value, layout: Layout) -> None:
-    """Check that a value is in the layout in which a node takes it."""
+    """Check that a value is in ``layout``, in which the node named ``node`` takes it."""
     have, want = str(value.layout), str(layout)
     if not _same_addresses(value, have, want):
         raise UnsoundPlanError(f"{node}: {value.name} is in {have}, {want} is required")
 
 
 def _same_addresses(value: Value, *layouts: str) -> bool:
-    """Return whether two layouts put a value's elements at the same addresses, in the same
-    encoding.
+    """Return whether two layouts, given as texts, put a value's elements at the same addresses, in
+    the same encoding.
     """
     have, want = layouts
     if have == want:
@@ -228,7 +244,10 @@ def _same_addresses(value: Value, *layouts: str) -> bool:
 def _check_ends(
     extended: LoweredGraph, graph: Graph, origin: Mapping[str, str], available: set[str]
 ) -> None:
-    """Check that inputs and outputs are the network's."""
+    """Check that inputs and outputs are the network's, and that all outputs are made.
+
+    ``origin`` is as for ``_check_operator``; ``available`` are the values that are made.
+    """
     if tuple(extended.inputs) != tuple(graph.inputs):
         raise UnsoundPlanError("the plan has other inputs than the network")
     if extended.outputs.keys() != graph.outputs.keys():

@@ -19,7 +19,7 @@ SLACK = Fraction(1, 10**6)
 
 
 def check_errors(graph: LoweredGraph, tolerance: float) -> None:
-    """Prove that the errors of a lowered graph, as measured, are within a tolerance.
+    """Prove that the errors of a lowered graph, as measured, are within a relative tolerance.
 
     Raises:
         UnsoundPlanError: an approximate node has no share; an error or an amplification is less
@@ -52,7 +52,7 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
 
 
 def _square(share: Share) -> Fraction:
-    """Return what a share adds to the sum of squares, from its measurements."""
+    """Return the square of the error that a share's node adds to the results, as measured."""
     error = _largest(share, "error", share.error, [(d, by) for d, by in share.trials])
     gain = _largest(share, "gain", share.gain, [(got, sent) for sent, got in share.probes])
     return (error * gain) ** 2
@@ -86,7 +86,7 @@ def _largest(
 
 
 def _check_measured(proof: ErrorProof, tolerance: float) -> None:
-    """Check that the whole plan was compared with the strict one, within the tolerance."""
+    """Check that the whole plan was compared with the strict one, and differed within tolerance."""
     if proof.measured is None or not proof.measured <= tolerance:
         measured = "nothing" if proof.measured is None else f"{proof.measured:.3g}"
         text = f"compared with the strict plan, {measured} was measured"

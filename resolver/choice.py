@@ -6,9 +6,9 @@ network in other sizes it gives a lowered graph at once: nothing is evaluated or
 nodes do not fit, ``resolve`` decides these and their neighbours again and takes the others from
 here (``settled``).
 
-Three things are checked elsewhere. The recorder asks libraries whether they take their calls as
-before (``Evaluation.confirming``). The checker proves soundness. Nothing shows that the choice is
-as good as one made for these sizes: the certificate was for other sizes.
+The result is not checked here. The recorder asks libraries whether they take their calls as before
+(``Evaluation.confirming``). The checker proves soundness. Nothing shows that the choice is as good
+as one made for these sizes: the certificate was for other sizes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class ChoiceRefused(Unfit):  # no error: the caller chooses other variants for t
     """Raised if a choice does not fit other sizes; the message says why.
 
     Attributes:
-        nodes: the nodes that do not fit; the others may stay. Empty if the network does not fit.
+        nodes: the nodes that do not fit; the others may stay. Empty if the graph is of another
+            network.
     """
 
     def __init__(self, why: str, nodes: Iterable[str] = ()) -> None:
@@ -64,8 +65,8 @@ class ChosenGraph:
 
     @classmethod
     def of(cls, graph: LoweredGraph) -> ChosenGraph:
-        """Return the choice of a plan, without constants, and without times, which hold for its
-        sizes only.
+        """Return the choice in a plan's lowered graph, without constants, and without times, which
+        hold for its sizes only.
         """
         nodes = [_untimed_node(node) if isinstance(node, OpNode) else node for node in graph.nodes]
         return cls(replace(graph, nodes=nodes, constants={}))
@@ -77,9 +78,9 @@ class ChosenGraph:
             graph: simplified like the graph that the choice was made for.
 
         Raises:
-            ChoiceRefused: the graph has other nodes, edges or dims. Or, at the nodes that it names,
-                fewer nodes may be fused, or a Transform is needed where there was none or the
-                reverse.
+            ChoiceRefused: the graph has other nodes, edges or dims. Or there are nodes, named by
+                the error, into which fewer nodes may be fused than before, or at which a Transform
+                is needed that there was not, or the reverse.
         """
         lowered, faults = self._placed(graph)
         for node, why in faults.items():
@@ -100,7 +101,12 @@ class ChosenGraph:
         return lowered
 
     def _placed(self, graph: Graph) -> tuple[LoweredGraph, Mapping[str, str]]:
-        """Return the lowered graph for a graph of other sizes, and the faults by node."""
+        """Return the lowered graph for a graph of other sizes, and for each node that does not fit
+        the reason.
+
+        Raises:
+            ChoiceRefused: the graph has other nodes, edges or dims.
+        """
         chosen, values = self.chosen, dict(self._values(graph))
         if tuple(graph.inputs) != chosen.inputs or graph.outputs.keys() != chosen.outputs.keys():
             raise ChoiceRefused("it has other inputs or outputs")
@@ -157,7 +163,7 @@ class ChosenGraph:
         }
 
     def _has(self, graph: Graph, node: OpNode) -> bool:
-        """Return whether a graph has a node with the same operands and fused followers."""
+        """Return whether a graph has this node, with the same operands and fused followers."""
         twin = graph.nodes.get(node.name)
         if twin is None or type(twin.op) is not type(node.op):
             return False
@@ -173,8 +179,8 @@ class ChosenGraph:
         return all(map(partial(self._alike_in, graph), _operand_names(node)))
 
     def _alike_in(self, graph: Graph, name: str) -> bool:
-        """Return whether a graph has this value, with the same type and dims, constant in both or
-        in neither.
+        """Return whether a graph has the value ``name`` with the same type and dims, constant in
+        both or in neither.
         """
         value, twin = self.chosen.values[name], graph.values.get(name)
         return (
@@ -188,7 +194,11 @@ class ChosenGraph:
         return {node.name for node in self.chosen.operators if value in node.inputs}
 
     def _values(self, graph: Graph) -> Iterator[tuple[str, Value]]:
-        """Yield the values in the chosen layouts and the sizes of a graph, by name."""
+        """Yield the choice's values with their names, in its layouts and in the sizes of a graph.
+
+        Raises:
+            ChoiceRefused: the graph has a value with other dims or type, or lacks it.
+        """
         for name, value in self.chosen.values.items():
             twin = graph.values.get(self.sources[name])
             if twin is None or twin.dtype != value.dtype or [*twin.dims] != [*value.dims]:
@@ -210,7 +220,8 @@ class ChosenGraph:
 def lasting_certificate(chosen: LoweredGraph) -> Certificate | None:
     """Return the certificate of a choice if it holds for all sizes, else None.
 
-    It does if nothing is converted and no node had a choice: then no other choice gains anything.
+    It holds for all sizes if no Transform runs and no node had a second variant to choose: then no
+    other choice gains anything.
     """
     certificate = chosen.certificate
     is_free = (
@@ -222,7 +233,7 @@ def lasting_certificate(chosen: LoweredGraph) -> Certificate | None:
 def with_parameters(graph: Graph, node: OpNode) -> OpNode:
     """Return a node with the parameters that it has in a graph of other sizes.
 
-    It has fewer followers if fewer are offered.
+    It has fewer followers if the graph offers fewer for fusion.
 
     Raises:
         ChoiceRefused: the graph has another operator under this name, or no node.
@@ -261,6 +272,6 @@ def _edges(node: Node) -> tuple[str, Sequence[str], Sequence[str], type]:
 
 
 def alike(values: Mapping[str, Value], name: str, layout: Layout) -> bool:
-    """Return whether a value is laid out as a layout says, even if that is spelled differently."""
+    """Return whether the value ``name`` is in ``layout``, which may be spelled differently."""
     value = values[name]
     return value.layout == layout or value.layout.same(layout.normalized(value.dtype), value.dims)

@@ -1,8 +1,8 @@
 """A choice as plain data for the cache: lists, texts, numbers.
 
 The data has no code and no addresses. Operators, outputs, roles and fused nodes are not in it: they
-are taken from the graph that it is read for. Here only data that is no choice at all is refused.
-``ChosenGraph.on``, the libraries and the checker find out whether a choice suits the graph.
+are taken from the graph that it is read for. This module refuses only data that is no choice at
+all. ``ChosenGraph.on``, the libraries and the checker find out whether a choice suits the graph.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class _Table:
 
     @property
     def rows(self) -> list[Any]:
-        """All rows in order."""
+        """All rows, in the order of their indices."""
         return list(self._places)
 
 
 def plain_data(graph: LoweredGraph) -> dict[str, Any]:
-    """Return a choice as data that JSON can hold.
+    """Return the choice in a lowered graph as data that JSON can hold.
 
     Raises:
         ChoiceRefused: a node's variant still has pieces.
@@ -88,7 +88,13 @@ def plain_data(graph: LoweredGraph) -> dict[str, Any]:
 
 
 def _node_row(node: LoweredNode, requirements: _Table, refused: _Table) -> tuple[Any, ...]:
-    """Return the row of a node; requirements and refusals go to their tables."""
+    """Return a node as a row of plain data.
+
+    Its requirements and refusals are added to the tables; the row has their indices.
+
+    Raises:
+        ChoiceRefused: the node's variant still has pieces.
+    """
     if isinstance(node, TransformNode):
         reasons = [
             (
@@ -134,7 +140,7 @@ def from_plain_data(
     Args:
         data: result of ``plain_data``; it is not trusted.
         graph: simplified, for the same sizes or others.
-        delivery, preferences, passes: as in the lowered graph of a plan.
+        delivery, preferences, passes: as in ``LoweredGraph``, for the result.
 
     Raises:
         ChoiceRefused: the data is no choice for this graph.
@@ -161,7 +167,11 @@ class _ChoiceReader:
         self._refused = [Refusal(*_row(Refusal, row)) for row in rows]
 
     def lowered(self, delivery: Mapping[str, Layout], passes: Sequence[str]) -> LoweredGraph:
-        """Return the lowered graph; the names that nodes use are checked to be values."""
+        """Return the lowered graph; ``delivery`` and ``passes`` become its attributes.
+
+        Raises:
+            ChoiceRefused: a row is malformed, or a node or output names no value.
+        """
         rows = map(self._value, _typed(list, self._data["values"]))
         values = {value.name: value for value in rows}
         nodes = [self._node(_typed(list, row)) for row in _typed(list, self._data["nodes"])]
@@ -267,7 +277,7 @@ class _ChoiceReader:
 
 @cache
 def _kinds(of: type) -> tuple[tuple[type, ...], ...]:
-    """Return the types that each field of a dataclass of plain fields may have."""
+    """Return for each field of the dataclass ``of`` the types that its value may have."""
     hints = get_type_hints(of)
     plain = (get_args(hints[field.name]) or (hints[field.name],) for field in fields(of))
     return tuple(
@@ -276,7 +286,7 @@ def _kinds(of: type) -> tuple[tuple[type, ...], ...]:
 
 
 def _row(of: type, row: object) -> list[Any]:
-    """Check a row against the fields of a dataclass of plain fields, and return it.
+    """Check that the list ``row`` has a value for each field of the dataclass ``of``; return it.
 
     Raises:
         ChoiceRefused: the row is no list, or a value is not of its field's type.

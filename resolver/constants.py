@@ -47,7 +47,7 @@ class _DeferredStorages(Mapping[str, TensorStorage]):
 
 
 def stored(graph: Graph, names: Iterable[str]) -> Mapping[str, TensorStorage]:
-    """Return the storages of constants by name; each array is read at the first use of its
-    values.
+    """Return the storages of the constants ``names``, by name; each array is read at the first use
+    of its values.
     """
     return MappingProxyType(_DeferredStorages(graph, names))

@@ -19,13 +19,14 @@ class Share:
     """The part of the results' error that one approximate node adds.
 
     Attributes:
-        node, kernel: the node, and the kernel of its variant.
+        node, kernel: names of the node and of its variant's kernel.
         error: error of the node's own result.
-        gain: error amplification: the largest part of that error that arrives at the results.
-        trials: measurements of the error: the norm of the difference and the norm of the result,
-            for each result that was compared with the strict variant's.
-        probes: measurements of the amplification: the error that a strict result was given, and the
-            error that arrived.
+        gain: error amplification: the largest factor by which an error of the node's result was
+            multiplied on its way to the network's results.
+        trials: measurements of the error, a pair for each result that was compared with the strict
+            variant's: the norm of the difference, and the norm of the strict result.
+        probes: measurements of the amplification, as pairs: the error that was added to a strict
+            result of the node, and the error that arrived at the network's results.
     """
 
     node: str
@@ -37,7 +38,7 @@ class Share:
 
     @property
     def added(self) -> float:
-        """Error of the results that the node adds."""
+        """The error that the node adds to the network's results."""
         return self.gain * self.error
 
 
@@ -46,9 +47,9 @@ class ErrorProof:
     """The errors for which a plan was chosen.
 
     Attributes:
-        tolerance: the error that the results may have.
-        budget: the limit on the shares' root of the sum of squares; it is below the tolerance if an
-            earlier choice exceeded that.
+        tolerance: the error that the network's results may have.
+        budget: the limit on the root of the shares' sum of squares; it is below the tolerance if an
+            earlier choice exceeded the tolerance.
         shares: shares of the approximate nodes.
         direct: error that exact kernels add, since their sums are in another order than the strict
             plan's; measured on a whole plan without approximate variants.
@@ -64,7 +65,7 @@ class ErrorProof:
 
     @property
     def expected(self) -> float:
-        """Expected error of the results: the root of the sum of squares."""
+        """Expected error of the results: the root of the sum of the squares of all errors."""
         return hypot(self.direct, expected(self.shares))
 
     @property

@@ -37,7 +37,7 @@ class PartialEvaluation(Evaluation):
     """Evaluation that ends at the tagger: nothing is allocated and no kernel runs.
 
     Args:
-        inexact: whether approximate routines are accepted; the plan bounds their errors.
+        inexact: True accepts approximate routines; the plan bounds their errors.
     """
 
     mode = Mode.PARTIAL
@@ -60,14 +60,15 @@ class PartialEvaluation(Evaluation):
 
 @dataclass
 class _Resolving:
-    """State of a resolution.
+    """State of one call of ``resolve``.
 
     Attributes:
-        values: values so far, with their produced layouts.
-        nodes: nodes so far, in their variants.
+        values: the values decided so far by name, with their produced layouts.
+        nodes: the nodes decided so far, in their variants.
         calls: calls that were evaluated.
         libraries: for each operator name, its libraries with their priorities, the highest first.
-        first: for each operator name, the invokers that may go before higher priorities.
+        first: for each operator name, its invokers that may be tried before libraries of higher
+            priority.
     """
 
     values: dict[str, VTensor] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class _Resolving:
     first: dict[str, list[InvokerInfo]] = field(default_factory=dict)
 
     def libraries_of(self, node: Node) -> Mapping[str, int]:
-        """Return the libraries that have a node's operator, each with its priority there."""
+        """Return the libraries that have a node's operator, each with its priority for it."""
         op = info_of(node.op).name
         if op not in self.libraries:
             rows = ready().candidates(op, Context.device)
@@ -86,7 +87,7 @@ class _Resolving:
         return self.libraries[op]
 
     def first_of(self, node: Node) -> list[InvokerInfo]:
-        """Return the invokers of a node's operator that may go before higher priorities."""
+        """Return a node's invokers that may be tried before libraries of higher priority."""
         self.libraries_of(node)
         return self.first[info_of(node.op).name]
 
@@ -97,7 +98,7 @@ def resolve(
     preferences: Preferences = EVERY,
     settled: Mapping[str, OpNode] = MappingProxyType({}),
 ) -> LoweredGraph:
-    """Resolve a sealed graph.
+    """Decide the library, layouts and fused followers of each node of a sealed graph.
 
     The library that takes a node fuses as many of the followers offered for it as it can, from the
     first on.
@@ -110,7 +111,8 @@ def resolve(
         settled: nodes that are decided already, by name.
 
     Returns:
-        The layout that each value is produced in and that each node requires; no Transforms yet.
+        The lowered graph: the layouts in which values are produced and those that nodes require,
+        still without Transforms.
 
     Raises:
         InputError: a pin names a node that does not exist, or a library without its operator.
@@ -167,7 +169,7 @@ def _enter_settled(graph: Graph, state: _Resolving, node: OpNode) -> None:
 
 
 def _order(graph: Graph) -> tuple[set[str], list[Node]]:
-    """Return the values that outputs need, and the nodes that make them.
+    """Return the names of the values that outputs need, and the nodes that make them.
 
     The nodes are in the order in which they were added, which is topological.
     """
@@ -182,7 +184,13 @@ def _order(graph: Graph) -> tuple[set[str], list[Node]]:
 def _set_entry_layouts(
     graph: Graph, state: _Resolving, entry_layouts: Mapping[str, Layout], needed: set[str]
 ) -> None:
-    """Give inputs and constants their produced layouts (Algorithm 1, line 1)."""
+    """Enter inputs, and constants in ``needed``, into the state in their produced layouts.
+
+    Source: the paper, Algorithm 1, line 1.
+
+    Raises:
+        ResolutionError: an entry layout does not fit its input.
+    """
     unknown = entry_layouts.keys() - {*graph.inputs}
     if unknown:
         known = ", ".join(graph.inputs)
@@ -209,7 +217,7 @@ def _set_entry_layouts(
 
 
 def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
-    """Return a VTensor for each input of a node: a value given twice is two operands."""
+    """Return a VTensor for each of ``names``; a name that occurs twice gives two VTensors."""
     operands, seen = list[VTensor](), set[int]()
     for name in names:
         value = state.values[name]
@@ -233,6 +241,8 @@ def _decide(
 ) -> OpNode:
     """Decide a node with as many followers as its library takes, and enter its outputs into the
     state.
+
+    ``out`` is its first output, ``offered`` are the nodes that may be fused, in order.
     """
     if (early := _on_preceding_library(state, node, preferences, offered)) is not None:
         decided, values = early
@@ -250,11 +260,11 @@ def _decide(
 def _on_preceding_library(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]] | None:
-    """Return a node fused with all that is offered, on a library that goes before higher
-    priorities.
+    """Return a node fused with all offered nodes, and its outputs, on a library that is tried
+    before libraries of higher priority.
 
-    None if there is no such library, if it does not take all the nodes, or if a library has
-    priority that it may not precede.
+    None if no library may be tried so, if it does not take all the nodes, or if it may not be tried
+    before one of the libraries of higher priority.
     """
     pinned = preferences.pinned(node.name, info_of(node.op).name)
     if preferences.order is not None or pinned is not None:
@@ -282,7 +292,7 @@ def _on_preceding_library(
 
 
 def _passed_over(state: _Resolving, node: Node, library: str, by: str) -> Refusal:
-    """Return the refusal of a library that ``by`` goes before."""
+    """Return the refusal of ``library``, which is not asked since ``by`` was tried before it."""
     why = f"passed over: {by} says that it is faster here"
     return Refusal(state.libraries_of(node)[library], library, why)
 
@@ -290,10 +300,10 @@ def _passed_over(state: _Resolving, node: Node, library: str, by: str) -> Refusa
 def _fuse_all_taken(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Decide a node by priority, and fuse as many followers as its library takes.
+    """Decide a node by priority, fused with as many followers as its library takes.
 
-    Mostly the library that is asked first takes all of them. Then it would take the node alone,
-    too, and is not asked.
+    Mostly the library that is asked first takes all followers. Then it would take the node alone,
+    too, and is not asked. The result is the node and its outputs.
     """
     tried = _first_library(state, preferences, node)
     if tried is not None and _no_library_before(state, preferences, offered, tried):
@@ -304,7 +314,7 @@ def _fuse_all_taken(
     decided, values = _evaluate(state, node, preferences)
     library = decided.variant.library
     able = _fusible(state, values, preferences, offered, library)
-    longest = len(able) - (tried == library and len(able) == len(offered))  # all were tried
+    longest = len(able) - (tried == library and len(able) == len(offered))  # all were tried above
     for count in range(longest, 0, -1):
         with suppress(NoInvokerError):  # then it takes fewer
             fused, values = _fuse(state, node, preferences, able[:count], library)
@@ -323,6 +333,9 @@ def _fuse(
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
     """Evaluate a node fused with all of ``fused_nodes``, on one library.
 
+    Returns:
+        The decided node, and its outputs.
+
     Raises:
         NoInvokerError: the library does not take them.
     """
@@ -333,7 +346,7 @@ def _fuse(
 
 
 def _first_library(state: _Resolving, preferences: Preferences, node: Node) -> str | None:
-    """Return the library that is asked first about a node, or None if it may not run the node."""
+    """Return the library that is asked first about a node; None if it may not run the node."""
     first = min(state.libraries_of(node), key=preferences.rank, default=None)
     return first if first is not None and _allows(preferences, node, first) else None
 
@@ -341,7 +354,7 @@ def _first_library(state: _Resolving, preferences: Preferences, node: Node) -> s
 def _no_library_before(
     state: _Resolving, preferences: Preferences, offered: Iterable[Node], library: str
 ) -> bool:
-    """Return whether each node may run on a library, with no library to ask before it."""
+    """Return whether all offered nodes may run on ``library``, and no other is asked before it."""
     return all(
         _allows(preferences, follower, library)
         and not _libraries_before(state, preferences, follower, library)
@@ -350,10 +363,11 @@ def _no_library_before(
 
 
 def _is_light(state: _Resolving, node: Node, out: VTensor) -> bool:
-    """Return whether memory, not arithmetic, takes a node's time: a longer run of nodes is then
-    faster.
+    """Return whether memory, not arithmetic, takes a node's time: it is then faster to fuse more
+    followers.
 
-    A node is light if it is linear in no input, or in none but factors along its output's dims.
+    A node with the trait Linear is light if each input in which it is linear has fewer dims than
+    the output ``out``, all of them dims of ``out``. Other operators declare whether they are light.
     """
     info = info_of(node.op)
     linear = info.trait(Linear)
@@ -367,9 +381,9 @@ def _is_light(state: _Resolving, node: Node, out: VTensor) -> bool:
 def _fuse_longest(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]] | None:
-    """Return a node fused with as many followers as any library takes, tried by priority.
+    """Return a node fused with as many followers as any library takes, and its outputs.
 
-    None if no library takes even one follower.
+    Libraries are tried by priority. None if no library takes even one follower.
     """
     for count in range(len(offered), 0, -1):
         with suppress(NoInvokerError):
@@ -388,10 +402,10 @@ def _fusible(
     offered: Sequence[Node],
     library: str,
 ) -> Sequence[Node]:
-    """Return the offered nodes, from the first on, that may be fused on a library.
+    """Return the offered nodes, from the first on, that may be fused on ``library``.
 
-    They end at a node that an earlier library would take by itself. If there is no earlier library,
-    nothing is evaluated.
+    They end before a node that a library asked earlier would take by itself. If no library is asked
+    earlier, nothing is evaluated. ``values`` are the outputs of the node before them.
     """
     offered = list(takewhile(lambda follower: _allows(preferences, follower, library), offered))
     earlier = [_libraries_before(state, preferences, follower, library) for follower in offered]
@@ -412,7 +426,7 @@ def _fusible(
 def _libraries_before(
     state: _Resolving, preferences: Preferences, node: Node, library: str
 ) -> set[str]:
-    """Return the libraries that are asked about a node before ``library``."""
+    """Return the libraries that may run a node and are asked about it before ``library``."""
     priorities = {library: ready().libraries[library].priority, **state.libraries_of(node)}
     order = sorted(priorities, key=lambda name: (preferences.rank(name), -priorities[name], name))
     return {name for name in order[: order.index(library)] if _allows(preferences, node, name)}

@@ -1,6 +1,6 @@
 """Exactness of encodings, found by trying values instead of by an algebra.
 
-The checker uses it. It shares nothing with ``ptensor/encoding.py`` but the names of the types.
+The checker uses this module, which shares nothing with ``ptensor/encoding.py`` but names of types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALONE = ("c64", "c128", "f8e8m0")
 
 @cache
 def holds(encoding: str, dtype: str) -> bool:
-    """Return whether values of an element type come back from an encoding unchanged.
+    """Return whether every value of the type ``dtype`` is unchanged when stored in ``encoding``.
 
     >>> [holds(text, "f32") for text in ("f64", "bf16", "s8(scale=0.5)", "bf16+bf16")]
     [True, False, False, False]
@@ -56,7 +56,10 @@ def holds(encoding: str, dtype: str) -> bool:
 
 
 def _within(dtype: str, integer: str, zero: int) -> bool:
-    """Return whether another integer type holds all values of a type, moved by a zero point."""
+    """Return whether the integer type ``integer`` holds each value of ``dtype`` plus ``zero``.
+
+    False if ``dtype`` is no integer type and not bool.
+    """
     if dtype != "bool" and dtype[0] not in "su":
         return False
     (least, most), (low, high) = _range(integer), _range(dtype)
@@ -72,8 +75,8 @@ def _range(integer: str) -> tuple[int, int]:
 
 
 def _values(dtype: str) -> Array:
-    """Return values of a type in f64: all of a narrow type, a sample with the extremes of a wide
-    one.
+    """Return values of a type in f64, without NaN: all values of a type of up to two bytes, else a
+    sample with the extremes.
     """
     element = numpy_dtype(dtype)
     if dtype == "bool":
@@ -90,10 +93,10 @@ def _values(dtype: str) -> Array:
 
 
 def _sums(values: Array, planes: list[str]) -> bool:
-    """Return whether every value is the sum of what the planes hold.
+    """Return whether every value is the sum of the numbers that the planes hold for it.
 
-    Each plane holds the nearest number to what the planes before it left. Signs of zeros and
-    infinities must be kept, too.
+    ``planes`` are element types. Each plane holds the nearest number to the value minus the numbers
+    of the planes before it. Signs of zeros and infinities must be kept, too.
     """
     remainder = values
     with np.errstate(all="ignore"):

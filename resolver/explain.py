@@ -14,7 +14,7 @@ from vtensor.errors import GraphError
 
 
 def explain_transforms(graph: LoweredGraph) -> list[dict[str, Any]]:
-    """Return a row for each Transform that runs each time, the largest first.
+    """Return a dict for each Transform that is in every run, the one of most bytes first.
 
     ``share`` is the Transform's part of all bytes that the run's nodes read and write, pads
     included.
@@ -25,17 +25,22 @@ def explain_transforms(graph: LoweredGraph) -> list[dict[str, Any]]:
 
 
 def bytes_of_a_run(graph: LoweredGraph) -> int:
-    """Return the bytes that the nodes of a run read and write, pads included."""
+    """Return the bytes that the nodes of a run read and write, pads included.
+
+    Transforms of constants, which run ahead of time, do not count.
+    """
     ahead = {node.name for node in graph.ahead()}
     return sum(_moved(graph, node) for node in graph.nodes if node.name not in ahead)
 
 
 def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
-    """Return the row of one node: library, layouts, each operand's requirement, and the refusals.
+    """Return a dict about one node.
+
+    It has the node's library, layouts, requirements of operands, and refusals of other libraries.
 
     Args:
         graph: the lowered graph.
-        name: name of a node, or of a value: that stands for the node that makes it.
+        name: name of a node, or of a value, which stands for the node that makes it.
 
     Raises:
         GraphError: there is no such node or value.
@@ -50,7 +55,7 @@ def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
 
 
 def explain_nodes(graph: LoweredGraph) -> list[dict[str, Any]]:
-    """Return the row of every node, as ``explain_node`` does, in the graph's order."""
+    """Return the dict of ``explain_node`` for every node, in the graph's order."""
     total = bytes_of_a_run(graph)
     makers = {name: node.name for node in graph.nodes for name in node.outputs}
     return [
@@ -62,8 +67,8 @@ def explain_nodes(graph: LoweredGraph) -> list[dict[str, Any]]:
 
 
 def refusals(graph: LoweredGraph) -> list[dict[str, Any]]:
-    """Return the reasons for which libraries declined, each with its nodes, the most frequent
-    first.
+    """Return a dict for each reason for which a library declined an operator, with its nodes, the
+    most frequent first.
     """
     nodes: dict[tuple[str, str, str], list[str]] = {}
     for node in graph.nodes:
@@ -84,7 +89,7 @@ def _moved(graph: LoweredGraph, node: LoweredNode) -> int:
 
 
 def _transform(graph: LoweredGraph, node: TransformNode, total: int) -> dict[str, Any]:
-    """Return the row of a Transform; ``total`` are the bytes of a run."""
+    """Return the dict of a Transform; ``total`` is the result of ``bytes_of_a_run``."""
     source, target, reason = graph.values[node.input], graph.values[node.output], node.reason
     moved = _moved(graph, node)
     return {
@@ -116,7 +121,7 @@ def _transform(graph: LoweredGraph, node: TransformNode, total: int) -> dict[str
 
 
 def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the row of an operator's node; ``makers`` are the nodes that make values, by value."""
+    """Return the dict of an operator's node; ``makers`` has the node that makes each value."""
     variant = node.variant
     names = (*node.inputs, *node.outputs)
     return {
@@ -153,7 +158,7 @@ def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> d
 
 
 def _error(graph: LoweredGraph, node: OpNode) -> dict[str, float] | None:
-    """Return the measured error of an approximate node, or None for a strict one."""
+    """Return a dict of the error of an approximate node, as measured; None for a strict node."""
     proof = graph.certificate.errors if graph.certificate is not None else None
     for share in proof.shares if proof is not None else ():
         if share.node == node.name:

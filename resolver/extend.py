@@ -37,9 +37,9 @@ def extend(
         graph: the resolver's result, without Transforms.
         output_layouts: layouts in which outputs are delivered, by name; by default the graph's own
             ``delivery``.
-        passing: gives the layout in which a value passes along an edge, which gets a Transform to
-            it first if the value has another.
-        known: libraries of Transforms that are decided already.
+        passing: called for each edge. If it returns a layout, the value is first transformed to it,
+            then to the layout that the consumer requires; if None, only to the latter.
+        known: libraries of Transforms that are decided already, by reason and change of layout.
 
     Raises:
         ResolutionError: an output layout does not fit its output, or rounds its values, or there is
@@ -66,7 +66,7 @@ def extend(
 
 
 class _Inserter:
-    """Nodes and values of a graph that is being extended."""
+    """Nodes and values of a graph while Transforms are inserted."""
 
     def __init__(self, graph: LoweredGraph, passing: Passing, known: Mapping[Known, str]) -> None:
         self.graph = graph
@@ -78,7 +78,7 @@ class _Inserter:
         self.taken = {*graph.values, *(node.name for node in graph.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
-        #: The library of each kind of Transform, by all that libraries are asked about.
+        #: Libraries of Transforms, by element type, sizes, device, change and preferred libraries.
         self.libraries: dict[object, str] = {}
 
     def input(self, node: OpNode, index: int) -> str:

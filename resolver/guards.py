@@ -1,8 +1,8 @@
 """Layout guards of a lowered graph, and the same choice on a graph of other sizes.
 
-The checker asks sizes only whether two layouts that are spelled differently place a value's
-elements alike. A Transform stands where they do not, none where they do. A choice that is recorded
-on symbols holds for all sizes that give the same answers.
+Sizes decide only whether two layouts that are spelled differently put a value's elements at the
+same addresses. An edge has a Transform if they do not, none if they do. A choice that is recorded
+on symbols holds for all sizes for which each of these comparisons comes out the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def layout_pairs(
     lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield each value of a sound lowered graph with two texts of layouts that agree in its sizes.
+    """Yield (value, layout, layout) for layouts that differ in text, but agree in these sizes.
+
+    The first layout is the value's, the second the one in which a node or output takes it.
 
     Args:
         lowered: a graph that the checker accepted.
@@ -39,7 +41,7 @@ def layout_pairs(
 def _pairs(
     lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield each value with the texts of its layout and of the layout in which it is taken."""
+    """Yield (value, layout, layout): a value's layout and one in which it is taken, as texts."""
     values = lowered.values
     for node in lowered.operators:
         names = (*node.inputs, *node.outputs)
@@ -55,8 +57,9 @@ def _pairs(
 
 
 def transform_guards(lowered: LoweredGraph) -> list[tuple[str, Layout, bool]]:
-    """Return the guards that place Transforms: value, layout, and whether the value is in that
-    layout.
+    """Return the guards under which other sizes need Transforms at the same edges.
+
+    A guard is a value's name, a layout, and whether the two must agree.
     """
     rows, values = dict[tuple[str, Layout, bool], None](), lowered.values
     for node in lowered.nodes:
@@ -76,7 +79,7 @@ def transform_guards(lowered: LoweredGraph) -> list[tuple[str, Layout, bool]]:
 
 
 def put(lowered: LoweredGraph, graph: Graph) -> LoweredGraph:
-    """Return the same choice on a graph that differs in sizes alone; nothing is checked.
+    """Return the choice of a lowered graph on a graph that differs in sizes alone, unchecked.
 
     Args:
         lowered: the choice, on a graph of the same nodes, edges and offers.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeChoice:
-    """The choice for one node: the fields of ``OpNode`` that are not the network's own."""
+    """The choice for one node: the attributes of ``OpNode`` but operator and followers."""
 
     name: str
     op_name: str
@@ -41,12 +41,12 @@ class NodeChoice:
     variant: Variant
 
 
-class LockChoiceRefused(Unfit):  # the reader of the lock file adds the line
+class LockChoiceRefused(Unfit):  # the lock file's reader adds line numbers to the faults
     """Raised if choices do not hold for a graph.
 
     Attributes:
-        faults: each fault, with the index of the row that it is about, or None if it is about no
-            row.
+        faults: for each fault a pair: the index of its row, None if it is about no row, and the
+            text.
     """
 
     def __init__(self, faults: Sequence[tuple[int | None, str]]) -> None:
@@ -72,7 +72,7 @@ class Choices:
 
     @classmethod
     def of(cls, graph: LoweredGraph) -> Choices:
-        """Return the choices of a plan."""
+        """Return the choices in a plan's lowered graph; a Transform is named after its output."""
         names = _names(graph)
         rows: list[NodeChoice | TransformNode] = []
         for node in graph.nodes:
@@ -99,22 +99,25 @@ class Choices:
     ) -> LoweredGraph:
         """Return the lowered graph of these choices, still without passes and certificate.
 
-        Each library is asked whether it takes its nodes so. The checker finds out whether the
-        result computes the network.
+        Each library is asked whether it takes its nodes in these variants. The checker finds out
+        whether the result computes the network.
 
         Args:
             graph: the network, simplified.
             preferences: libraries that may be used.
-            delivery: layouts in which outputs are delivered.
+            delivery: layouts in which outputs are delivered, by name.
 
         Raises:
-            LockChoiceRefused: a choice does not hold; the error lists all that do not.
+            LockChoiceRefused: some choices do not hold; the error lists all of them.
         """
         return _Binder(self, graph, preferences).bound(delivery)
 
 
 def _names(graph: LoweredGraph) -> Mapping[str, str]:
-    """Return a name for the output of each Transform that does not depend on other Transforms."""
+    """Return for each Transform's output a name that adding other Transforms does not change.
+
+    The keys are the outputs' names in the graph.
+    """
     names: dict[str, str] = {}
     model_values = (name for name, source in graph.sources.items() if name == source)
     taken = {*model_values, *(node.name for node in graph.operators)}
@@ -131,7 +134,7 @@ def _names(graph: LoweredGraph) -> Mapping[str, str]:
 
 
 class _Binder:
-    """The choices as they are put on the nodes of a graph, with the faults."""
+    """Application of choices to a graph: the values and faults so far."""
 
     def __init__(self, choices: Choices, graph: Graph, preferences: Preferences) -> None:
         self._choices = choices
@@ -147,7 +150,7 @@ class _Binder:
         self._lost: set[str] = set()
 
     def bound(self, delivery: Mapping[str, Layout]) -> LoweredGraph:
-        """Return the lowered graph.
+        """Return the lowered graph, whose outputs are delivered in the layouts ``delivery``.
 
         Raises:
             LockChoiceRefused: a choice does not hold.
@@ -179,7 +182,10 @@ class _Binder:
         )
 
     def _row(self, row: NodeChoice | TransformNode) -> tuple[LoweredNode | None, list[str]]:
-        """Return the node of a row, or None, and the row's faults: none if it reads lost values."""
+        """Return the node of a row, None if it cannot be made, and the row's faults.
+
+        A row that reads outputs of nodes with faults has no node and no faults of its own.
+        """
         node: LoweredNode | None = None
         faults: list[str] = []
         if self._lost.isdisjoint(row.inputs):
@@ -194,7 +200,7 @@ class _Binder:
         return node, faults
 
     def _enter(self, names: Iterable[str]) -> None:
-        """Enter values of the network that are made now."""
+        """Enter the network's values ``names``, which a row makes, in their chosen layouts."""
         for name in names:
             if name not in self._values:
                 value = self._graph.values[name]
@@ -203,7 +209,7 @@ class _Binder:
                 self._origin[name] = name
 
     def _inputs_and_constants(self) -> Iterator[tuple[str, Value]]:
-        """Yield the inputs and constants that are used, by name."""
+        """Yield all inputs, and the constants that are used, with their names."""
         graph, layouts = self._graph, self._choices.layouts
         read = {name for row in self._choices.rows for name in row.inputs}
         read |= {*self._choices.outputs.values(), *graph.inputs}
@@ -214,8 +220,8 @@ class _Binder:
                 yield name, Value(name, value.dtype, value.dims, layout, constant)
 
     def _value_faults(self, row: NodeChoice | TransformNode) -> Iterator[str]:
-        """Yield a fault for each value that a row reads before it is made, or makes a
-        second time.
+        """Yield a fault for each value that a row reads before any row makes it, and one for the
+        values that it makes a second time.
         """
         for name in row.inputs:
             if name not in self._values:
@@ -246,7 +252,7 @@ class _Binder:
                 yield f"{row.library} declines: {_first_line(why)}"
 
     def _operator(self, row: NodeChoice) -> tuple[OpNode | None, list[str]]:
-        """Enter the outputs of a row, and return its node, or None, and its faults."""
+        """Enter a row's outputs; return its node, None if it does not fit, and its faults."""
         original = self._graph.nodes.get(row.name)
         if original is None:
             into = self._graph.merged.get(row.name)
@@ -276,7 +282,7 @@ class _Binder:
         return node, [*self._library_faults(node)]
 
     def _enter_outputs(self, row: NodeChoice, outputs: Sequence[str]) -> Iterator[str]:
-        """Enter the outputs of a row, and yield a fault for each layout that does not fit."""
+        """Enter ``outputs``; yield a fault for each operand whose layout or device does not fit."""
         self._enter(outputs)
         names = (*row.inputs, *row.outputs)
         for name, form in zip(names, row.variant.forms, strict=True):

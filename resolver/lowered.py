@@ -52,11 +52,11 @@ class Reason:
 
     Attributes:
         consumer: name of the node that takes the value, or of the output that delivers it.
-        producer: name of the value that the consumer takes, as the model has it.
-        role: the consumer's operand.
+        producer: name, in the model, of the value that the consumer takes.
+        role: the role of the value among the consumer's operands.
         library: the consumer's library.
-        op, producer_op: operators of the consumer and of the producer; empty for an input or
-            constant.
+        op, producer_op: operators of the consumer and of the producer; empty if there is none, as
+            for an output, input or constant.
         requirement: what the consumer's invoker asked; None if an output is delivered in the
             layout.
     """
@@ -91,7 +91,7 @@ class OpNode:
 
     Attributes:
         followers: nodes of the network that are fused into this one. Their operands are the last
-            inputs, and the output of the last follower is the first output.
+            of ``inputs``, and the output of the last follower is the first of ``outputs``.
         value: name of the value that the first follower reads; empty without followers.
     """
 
@@ -155,7 +155,10 @@ def pieces(node: OpNode, count: int) -> list[OpNode]:
 
 
 def _operands(value: str, followers: Sequence[Node]) -> int:
-    """Return how many operands followers have apart from the values that they follow."""
+    """Return how many operands followers have apart from the values that they follow.
+
+    ``value`` is the name of the value that the first one follows.
+    """
     count = 0
     for node in followers:
         count += len(node.inputs) - node.inputs.count(value)
@@ -164,7 +167,7 @@ def _operands(value: str, followers: Sequence[Node]) -> int:
 
 
 def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
-    """Return the nodes that replace a node in another variant.
+    """Return the nodes that replace ``node`` when it gets ``variant``.
 
     There is one node, or several if the variant has pieces: followers that then run by themselves.
     """
@@ -209,7 +212,7 @@ class TransformNode:
     """A change of layout as a node of its own.
 
     Attributes:
-        reason: its cause.
+        reason: the Transform's cause.
         more: causes of the Transforms that were merged into this one.
     """
 
@@ -222,17 +225,17 @@ class TransformNode:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Its causes: one for each edge that it serves."""
+        """The causes of the Transform: one for each edge that it serves."""
         return (self.reason, *self.more)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Its one input, as a tuple like any node's."""
+        """The name of the only input, as a tuple like any node's."""
         return (self.input,)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Its one output."""
+        """The name of the only output, as a tuple."""
         return (self.output,)
 
 
@@ -241,23 +244,24 @@ LoweredNode = OpNode | TransformNode
 
 @dataclass(frozen=True)
 class Certificate:
-    """Proof that an optimisation gives of the Transforms that are left.
+    """Proof by an optimisation of how good its choice is.
 
     Attributes:
         objective: what was minimised: ``shared``, ``paper`` or ``time``.
         solver: name of the solver.
         status: ``optimal``, ``time limit``, or why the solver failed; the graph is then as it was
             before.
-        open_nodes: number of nodes that had a choice.
-        bytes_before, count_before: bytes that the Transforms moved before, and their number.
-        bytes_after, count_after: the same for the Transforms that are left.
+        open_nodes: number of nodes that had more than one variant to choose from.
+        bytes_before, count_before: bytes that the Transforms moved before the optimisation, and the
+            number of Transforms.
+        bytes_after, count_after: the same after the optimisation.
         bound: lower bound of the objective over all choices, in its unit; None if nothing was
             proved.
         gap: how far the objective may be from the bound, relative to the objective.
         seconds: the solver's time.
         ns_before, ns_after: for the objective ``time``, nanoseconds of the open nodes and of all
-            Transforms.
-        basis: how those times are known.
+            Transforms, before and after the optimisation.
+        basis: source of those nanoseconds.
         errors: the errors that the proof holds for; None if no variant was approximate.
     """
 
@@ -284,19 +288,22 @@ class Certificate:
 
     @property
     def costs(self) -> str:
-        """Cost that the proof is for: ``bytes``, ``edges``, or ns with their basis: ``measured
-        ns``.
+        """Cost that the proof is for: ``bytes``, ``edges``, or ns after their basis, such as
+        ``measured ns``.
         """
         return f"{self.basis} {self.unit}" if self.objective == "time" else self.unit
 
     @property
     def settled(self) -> bool:
-        """True if rules that lower bytes gain nothing: bytes are minimal, or time was minimised."""
+        """True if bytes of Transforms should not be lowered further.
+
+        They are minimal, or time was minimised instead.
+        """
         return self.minimal or self.objective == "time"
 
     @property
     def minimal(self) -> bool:
-        """True if no choice of rows lets Transforms move fewer bytes."""
+        """True if no choice of variants lets Transforms move fewer bytes."""
         return self.objective == "shared" and self.status == "optimal"
 
 
@@ -327,11 +334,11 @@ class LoweredGraph:
     Attributes:
         values: values by name, each in the layout in which it is made.
         outputs: for each output name, the value that is delivered.
-        merged: nodes that a simplification removed, each with the node that does their work.
+        merged: names of nodes that were removed or fused, each with the node that does its work.
         passes: names of the optimisations that were applied.
         rewritten: how often each rule was applied to the model, by name.
         certificate: what the last optimisation proved, or None.
-        constants: the memory of the model's constants, which invokers may read.
+        constants: the memory of the model's constants by name, which invokers may read.
         delivery: layouts in which outputs are delivered, by name. An output without one has its
             declared order; ANY leaves it in its producer's layout.
         preferences: libraries that may run nodes and Transforms, and their order.
@@ -406,13 +413,13 @@ class LoweredGraph:
         return _Operands(self.values, self.constants)
 
     def transforms(self) -> Iterator[TransformNode]:
-        """Yield the Transforms that run each time: those of constants run ahead of time."""
+        """Yield the Transforms that are in every run: all but those of constants."""
         for node in self.nodes:
             if isinstance(node, TransformNode) and not self.values[node.input].constant:
                 yield node
 
     def ahead(self) -> Iterator[TransformNode]:
-        """Yield the Transforms of constants."""
+        """Yield the Transforms of constants, which run once, ahead of time."""
         for node in self.nodes:
             if isinstance(node, TransformNode) and self.values[node.input].constant:
                 yield node

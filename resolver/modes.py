@@ -1,4 +1,4 @@
-"""Baselines that the resolver is compared with: two other ways of extending a graph.
+"""Two baselines that the resolver is compared with: other ways of inserting Transforms.
 
 Nodes stay on the libraries that the resolver chose; each is decided again for the layouts in which
 its inputs come now.
@@ -25,9 +25,9 @@ def aware(graph: LoweredGraph, _settings: object) -> LoweredGraph:
     itself.
 
     From one library to another a value passes with channels last. It is converted after its
-    producer and again before its consumer wherever these have another layout. Within a library it
-    passes unchanged. No conversion serves two edges. A reshape, which runs no library, counts to
-    the library of its input.
+    producer and again before its consumer, if these have another layout. Between nodes of one
+    library it passes unchanged. No conversion serves two edges. A reshape, which runs no library's
+    code, counts as a node of its input's library.
 
     Raises:
         NoInvokerError: no library can change one layout into another.
@@ -40,7 +40,7 @@ def aware(graph: LoweredGraph, _settings: object) -> LoweredGraph:
 
 def held(graph: LoweredGraph, _settings: object) -> LoweredGraph:
     """Extend a graph with element-wise operators held at channels last, if their library takes
-    that.
+    that layout.
 
     Raises:
         NoInvokerError: no library can change one layout into another.
@@ -60,7 +60,7 @@ def channels_last(dims: Iterable[str]) -> Layout:
 
 
 def _between(graph: LoweredGraph) -> Passing:
-    """Return the passing rule of ``aware``: channels last between two libraries, else unchanged.
+    """Return the function ``passing`` of ``aware``: channels last between two libraries, else None.
 
     A node that moves no memory belongs to the library of its input.
     """
@@ -86,7 +86,7 @@ def _library_of(node: OpNode) -> str:
 
 
 def _elementwise(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:  # noqa: ARG001
-    """Return channels last for an input of an element-wise operator, else None: the value's own
+    """Return channels last for an input of an element-wise operator, else None: the value keeps its
     layout.
 
     Constants keep theirs, since they are transformed ahead of time anyway.
@@ -98,7 +98,7 @@ def _elementwise(maker: OpNode | None, node: OpNode, value: Value) -> Layout | N
 def _rebuilt(graph: LoweredGraph, passes: Passing) -> LoweredGraph:
     """Return the graph with every node decided for the layouts in which its inputs pass.
 
-    A node whose library declines these keeps its variant.
+    ``passes`` gives these layouts. A node whose library declines them keeps its variant.
     """
     prober, variants = Prober(graph), {}
     makers: dict[str, OpNode] = {}

@@ -30,7 +30,7 @@ class Prober:
 
     Args:
         graph: the graph whose nodes are probed.
-        earlier: the Prober of a graph of the same network, which shares its answers.
+        earlier: the Prober of another graph of the same network, whose answers are reused.
     """
 
     def __init__(self, graph: LoweredGraph, earlier: Prober | None = None) -> None:
@@ -66,9 +66,10 @@ class Prober:
         return evaluation.heavy
 
     def takes(self, node: OpNode, variant: Variant) -> bool:
-        """Return whether a library runs a node with each operand in its own layout of a variant.
+        """Return whether the node's library runs it with the operands in the layouts of a variant.
 
-        False if the routine wants one layout for all operands that ask for ANY.
+        Those may differ from operand to operand: False if the routine wants one layout for all
+        operands for which ANY is asked.
         """
         values = [self._values[name] for name in node.inputs]
         key = (_call_key(node, values, [value.produced_layout for value in values]), variant)
@@ -98,7 +99,7 @@ class Prober:
 
 
 def _call_key(node: OpNode, values: Sequence[VTensor], layouts: Sequence[Layout | None]) -> object:
-    """Return the key of a call: all that the answer depends on, for inputs in these layouts."""
+    """Return the key of a call: all that its variant depends on, for inputs in ``layouts``."""
     rows = zip(values, layouts, strict=True)
     return (
         node.op_name,
@@ -127,11 +128,11 @@ def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
 
 
 class _Asking(PartialEvaluation):
-    """Evaluation that keeps what the call's routine says of itself.
+    """Evaluation that keeps the answers of the call's routine.
 
     Args:
-        inexact: whether approximate routines are accepted.
-        listing: whether the routine's variants are listed, which takes longer than all else.
+        inexact: True accepts approximate routines.
+        listing: True lists the routine's variants, which takes longer than all else.
     """
 
     def __init__(self, inexact: bool = False, listing: bool = False) -> None:
@@ -181,20 +182,20 @@ def _decided(
 
 
 class _Confirming(PartialEvaluation):
-    """Evaluation of a variant from elsewhere: conditions and kernels are checked again."""
+    """Evaluation that confirms a given variant: its conditions and kernels are checked again."""
 
     confirming = True
 
 
 def confirmed(node: OpNode, inputs: Sequence[VTensor]) -> None:
-    """Check that a node's library takes it in its variant.
+    """Check that a node's library takes the node in its variant.
 
     Args:
         node: the node with its variant.
         inputs: its operands, in the layouts of the variant.
 
     Raises:
-        VTensorError: the library does not take it, or its invoker asks for something else.
+        VTensorError: the library declines, or the node's invoker asks for other layouts.
     """
     _decided(node, inputs, _Confirming(node.variant.inexact), node.variant)
 
@@ -210,9 +211,9 @@ def _is_confirmed(node: OpNode, inputs: Sequence[VTensor], variant: Variant) -> 
 
 def _as_required(decided: Variant, offered: Variant) -> Variant:
     """Return ``decided`` with the layouts and kernel of ``offered``, as if the invoker had required
-    them.
+    these.
 
-    Where the invoker listed alternatives, the offered layout becomes its only requirement; ANY
+    If the invoker listed alternatives for an operand, the offered layout becomes the only one; ANY
     stays.
     """
     requirements = tuple(

@@ -26,7 +26,7 @@ class Value:
 
     @classmethod
     def of(cls, tensor: VTensor) -> Value:
-        """Return the value that a tensor is in its produced layout."""
+        """Return a tensor as a value, in the tensor's produced layout."""
         layout = tensor.produced_layout
         assert layout is not None, "the resolver gives every value a layout"
         return cls(tensor.name, tensor.dtype, tensor.dims, layout, tensor.constant)
