@@ -15,10 +15,10 @@ _public, __dir__ = names_of(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name."""
+    """Import the module of a public name, and return the name's value."""
     from vtensor.language.process.idle import stop_blas_threads
 
     stop_blas_threads()
     value = _public(name)
-    stop_blas_threads()  # NumPy may have been imported with it
+    stop_blas_threads()  # NumPy may have been imported by the line above
     return value

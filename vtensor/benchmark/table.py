@@ -62,7 +62,11 @@ def tables(report: Report) -> Iterator[Table]:
 
 
 def notes(report: Report) -> Iterator[str]:
-    """Yield notes on the tables: a busy machine, another precision, peers that were not timed."""
+    """Yield notes on the tables, a line each.
+
+    They are on a busy machine, a peer's other precision, peers that were not timed, and limits that
+    could not be measured.
+    """
     load = report["machine"]["load_average"]
     if load > CALM:
         yield f"the load average was {load:.1f} at the beginning: others use this machine, too"
