@@ -1,7 +1,8 @@
 """VTensor: operators on virtual tensors; layouts are resolved and optimised for them.
 
 Importing this package loads neither a kernel library nor a solver nor ONNX: a name's module is
-imported when the name is first used (SPEC 1); ``__init__.pyi`` lists the names and their modules.
+imported when the name is first used (Scientific Python's SPEC 1). ``__init__.pyi`` lists the names
+and their modules.
 """
 
 from typing import Any

@@ -227,7 +227,7 @@ def _save(file: Path, outputs: Mapping[str, Array]) -> None:
             for name, array in outputs.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, array, allow_pickle=False)
-    except (OSError, ValueError) as error:  # a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
         raise InputError(f"{file}: outputs cannot be written there: {error}") from error
 
 

@@ -326,7 +326,7 @@ def _idle(plan: Plan, step: PlanStep) -> str:
 
 
 def _moves_nothing(plan: Plan, step: PlanStep) -> str:
-    """Return, as text, why a step moves no data, and which Transforms of its outputs are forced."""
+    """Return why a step moves no data, and which Transforms the readers of its outputs force."""
     forced = [
         f"{node.name} to {plan.graph.values[node.output].layout} is forced by {_who(node.reason)}"
         for node in _forced(plan, step)

@@ -21,9 +21,10 @@ _NO_NUMBERS = frozenset("UTSO")
 def difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
     """Return the largest difference between elements of the outputs of VTensor and of a peer.
 
-    A difference is relative to the largest finite element of VTensor's output. Equal infinities,
-    and NaN in both, have a difference of 0. If only one element is infinite or NaN, the difference
-    is infinite or NaN. Outputs of text or objects have the difference 0 if equal, else infinity.
+    A difference is relative to the largest finite absolute value in the same output of VTensor, or
+    to 1 if that value is 0. Equal infinities, and NaN in both, have a difference of 0. If only one
+    element is infinite or NaN, the difference is infinite or NaN. Outputs of text or objects have
+    the difference 0 if they are equal, else infinity.
 
     Args:
         ours: the outputs of VTensor.

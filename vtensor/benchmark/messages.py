@@ -36,7 +36,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Timed:
-    """The answer to the seconds of a round.
+    """The answer to a request to run a round, which names the seconds of the round.
 
     Attributes:
         seconds: the time of each run; for concurrent runs, from the end of one run to the end of
@@ -65,7 +65,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Refused:
-    """The answer to a request that the peer refuses, or in which it failed.
+    """The answer to a request that the peer refuses, or in which the peer failed.
 
     Attributes:
         reason: the message of the error.

@@ -85,7 +85,7 @@ class Contender:
 
     @property
     def version(self) -> str | None:
-        """The peer's version; None if it is not installed."""
+        """The peer's version; None if the peer is not installed."""
         peer = peer_at(self.place)
         return None if peer.absent() else peer.version()
 
@@ -95,7 +95,7 @@ class Contender:
         If the peer is absent or does not answer, it leaves the race.
 
         Args:
-            task: the task, of which the peer's own precision and options are used instead.
+            task: the task; the peer's own precision and options replace those in it.
         """
         if why := peer_at(self.place).absent():
             self.leave("skipped", why)

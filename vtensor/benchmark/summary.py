@@ -68,7 +68,7 @@ def log_ratios(theirs: Rounds, ours: Rounds) -> Logs:
 def mean_ratio(models: Sequence[Logs], seed: int) -> Ratio:
     """Return the geometric mean over models of the geometric mean over each model's rounds.
 
-    The ends of the interval come from the bootstrap.
+    The confidence interval of the mean comes from the bootstrap.
 
     Args:
         models: the ``log_ratios`` of each model; at least one.

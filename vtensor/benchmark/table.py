@@ -62,10 +62,10 @@ def tables(report: Report) -> Iterator[Table]:
 
 
 def notes(report: Report) -> Iterator[str]:
-    """Yield notes on the tables, a line each.
+    """Yield the notes below the tables, a line each.
 
-    They are on a busy machine, a peer's other precision, peers that were not timed, and limits that
-    could not be measured.
+    A note says that the machine was busy, that peers computed in another precision than VTensor,
+    that a peer was not timed, or that limits could not be measured.
     """
     load = report["machine"]["load_average"]
     if load > CALM:

@@ -35,7 +35,7 @@ def serve(peer: Peer, pipe: Connection) -> None:
                 pipe.send(answer(peer, pipe.recv()))
             except PeerError as error:
                 pipe.send(Refused(str(error), failed=False))
-            except Exception as error:  # peers may raise any kind
+            except Exception as error:  # peers may raise errors of any kind
                 pipe.send(Refused(f"{type(error).__name__}: {error}", failed=True))
     except EOFError:
         return
@@ -121,7 +121,7 @@ def finished(peer: Peer) -> Finished:
 
     If the limits cannot be measured, the answer has the reason instead of limits.
     """
-    peak = peak_bytes()  # before the other facts need more
+    peak = peak_bytes()  # first, since the calls below need more memory
     conversions = peer.conversions()
     try:
         return Finished(peak, conversions, dict(peer.limits()))

@@ -83,7 +83,8 @@ class DimSpec:
 def product_source(expression: str) -> str:
     """Return the Python expression that computes a product of sizes and parameters.
 
-    In the expression, the variables of the roles hold the operands; ``op`` is the instance.
+    In the Python expression, the names of the roles are variables that hold the operands, and
+    ``op`` is the operator instance.
 
     Args:
         expression: one side of an equality, ``"w.G * w.I"``.

@@ -120,7 +120,7 @@ def bits(name: str) -> int:
 
 @cache
 def from_numpy(dtype: np.dtype[Any]) -> str:
-    """Return the name of a NumPy type's element type; the byte order does not count.
+    """Return VTensor's name of the element type of a NumPy type, whatever its byte order.
 
     Raises:
         DTypeError: VTensor has no such element type (strings, objects, ...).

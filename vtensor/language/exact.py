@@ -32,7 +32,7 @@ def exact(value: Any) -> Hashable:
         return kind, tuple([exact(getattr(value, name)) for name in names])
     if isinstance(value, (float, complex)):
         return kind, repr(value)
-    if hasattr(value, "tobytes"):  # one of NumPy's numbers
+    if hasattr(value, "tobytes"):  # a NumPy scalar
         return kind, value.tobytes() if value == value else "nan"
     return kind, value
 

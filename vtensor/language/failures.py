@@ -11,8 +11,8 @@ from typing import Any
 def place_of(function: Callable[..., Any]) -> str:
     """Return a function's place, ``"FILE:LINE"``.
 
-    If it is not written in Python, return its module or the name of its type. A generated function
-    has an attribute ``__place__``: the file and line of the call that generated it.
+    If the function is not written in Python, return its module or the name of its type. A generated
+    function has an attribute ``__place__``: the file and line of the call that generated it.
     """
     inner = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
     if place := getattr(inner, "__place__", ""):
@@ -28,7 +28,7 @@ def place_of(function: Callable[..., Any]) -> str:
 def raised(error: BaseException, place: str, kind: bool = True) -> str:
     """Return an error's message, with the line of the author's file at which the error was raised.
 
-    The line is the last one of that file in the traceback; without one, the message stands alone.
+    The line is the last one of that file in the traceback; if there is none, it is left out.
 
     Args:
         error: the error.

@@ -90,7 +90,7 @@ class Graph:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Put ``name/`` in front of all names of nodes and constants that the block adds; nests.
+        """Put ``name/`` before the names of nodes and constants that a block adds; scopes nest.
 
         >>> from ops import Relu
         >>> g = Graph()
@@ -450,7 +450,9 @@ class Graph:
         return name
 
     def _named(self, name: str, stem: str) -> str:
-        """Return a free name with the scope in front: ``name``, or ``stem:index`` if it is empty.
+        """Return ``name``, or ``stem:0``, ``stem:1``, ... if it is empty, with the scope in front.
+
+        The number after ``stem`` is the next one for which the name is free.
 
         Raises:
             GraphError: a value or a node has the name, or the graph is sealed.

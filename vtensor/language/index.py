@@ -107,7 +107,7 @@ class Index:
             locked(importing, acquire, work)
 
     def load_spelled(self, op_type: str) -> None:
-        """Import the modules of the operators as which an ONNX operator may be read."""
+        """Import the modules of all operators that nodes of an ONNX operator may be read as."""
         for operator in self._onnx.get(op_type, ()):
             self.load(operator)
 

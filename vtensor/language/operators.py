@@ -56,7 +56,7 @@ def param(
 
     Args:
         default: the default value; without it, the parameter must be given.
-        minimum, maximum: the smallest and the largest allowed number, also for each of a tuple.
+        minimum, maximum: bounds of a number, or of each number in a tuple, both included.
         choices: the allowed values.
         dims_of: the role of an input. The parameter is then the name of one of that input's dims,
             or a tuple of different names.
@@ -306,7 +306,7 @@ class Follower:
         """Return a list with an object for each input of the follower, in order.
 
         Args:
-            output: the object for the output that the follower reads; may be in several places.
+            output: the object for the output that the follower reads, once for each time it does.
             others: the objects for ``operands``.
         """
         operands = iter(others)

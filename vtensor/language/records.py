@@ -58,7 +58,8 @@ else:
         return _with_methods(cls, frozen, eq, repr, slots, derives)
 
 
-#: The number of instances before ``__init__`` is compiled; making them takes as long as compiling.
+#: The number of instances that are made before ``__init__`` is compiled. Without a compiled
+#: ``__init__``, making so many takes about as long as compiling.
 INSTANCES_BEFORE_COMPILING = 16
 
 
@@ -89,7 +90,7 @@ def _with_methods(
     explicit = own_hash is not MISSING and not (own_hash is None and has_eq)
     inherit = frozen and derives  # the standard decorator then checks that the bases are frozen
     cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=inherit)(cls)
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # it is one now
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the class is a dataclass now
     _check_order(fields)
     methods: dict[str, Any] = {"__init__": _Init(cls, frozen)}
     if shown:
@@ -136,9 +137,10 @@ def _slotted(cls: type) -> bool:
 
 
 class _Init:
-    """A stand-in for the ``__init__`` of a class, compiled when its signature is read.
+    """A stand-in for the ``__init__`` of a dataclass, until the real one is compiled.
 
-    After ``INSTANCES_BEFORE_COMPILING`` instances, it is compiled as well.
+    The real one is compiled when its signature is read, or after ``INSTANCES_BEFORE_COMPILING``
+    instances were made.
 
     Args:
         cls: the dataclass.
@@ -161,7 +163,7 @@ class _Init:
 
     def _compiled(self, instance: object, owner: type | None = None) -> Callable[..., None]:
         init = vars(self._cls)["__init__"]
-        if init is self:  # another thread may have been faster
+        if init is self:  # another thread may have compiled it
             init = _init_of(self._cls, self._frozen, self.check)
             self._cls.__init__ = init
         bound: Callable[..., None] = init.__get__(instance, owner)
@@ -304,7 +306,7 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
 
 
 def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]:
-    """Return ``__setattr__`` and ``__delattr__``, by name, for a frozen class: both raise an error.
+    """Return ``__setattr__`` and ``__delattr__`` of a frozen class, by name: both refuse changes.
 
     Args:
         cls: the frozen class.

@@ -50,7 +50,7 @@ class NodeReader(Protocol):
         """Return input ``index`` as a NumPy array; refuse the node if the input is no constant."""
 
     def axis(self, index: int, of: VTensor) -> str:
-        """Return the name of the dim at axis ``index`` of a value; -1 is the last axis."""
+        """Return the name of the dim at axis ``index`` of the value ``of``; -1 is the last axis."""
 
     def output_names(self, index: int = 0) -> tuple[str, ...]:
         """Return the dim names of output ``index``, one for each axis."""
@@ -80,7 +80,7 @@ class NodeReader(Protocol):
         """
 
     def refuse(self, reason: str) -> VTensorError:
-        """Return the error that says that this node is not supported, and the reason."""
+        """Return an error for the caller to raise: this node is not supported, for ``reason``."""
 
 
 class NodeWriter(Protocol):
@@ -148,7 +148,7 @@ class NodeWriter(Protocol):
         """
 
     def refuse(self, reason: str) -> VTensorError:
-        """Return the error that says that ONNX cannot express this node, and the reason."""
+        """Return an error for the caller to raise: ONNX cannot express the node, for ``reason``."""
 
 
 class Naming(Protocol):
@@ -240,7 +240,7 @@ class Spelling:
 
 
 def read_elsewhere(node: NodeReader) -> VTensor:
-    """Refuse a node: the ``read`` of a spelling that is only written, not read."""
+    """Raise the node's refusal: this is the ``read`` of all spellings that are only written."""
     raise node.refuse("another operator's spelling reads it")
 
 

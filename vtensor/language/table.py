@@ -69,7 +69,7 @@ class OperatorInfo:
 
     @property
     def definition(self) -> str:
-        """The library whose invoker defines the operator's values."""
+        """The name of the library whose invoker is the operator's definition."""
         trait = self.trait(DefinedBy)
         return trait.library if trait else "numpy"
 

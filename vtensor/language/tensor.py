@@ -173,7 +173,7 @@ class VTensor:
         self.dtype = dtype
         self._dims = MappingProxyType(dict(dims))
         self.option = option or _NO_ORIGIN
-        #: The layout in which the producer leaves the values; None before the resolver has run.
+        #: The layout in which the node leaves the values; None before the resolver has run.
         self.produced_layout: Layout | None = None
         self._storage: Storage | None = None
         self.base: VTensor | None = None
@@ -371,8 +371,8 @@ class VTensor:
 
         left, right = self.data(), other.data() if isinstance(other, VTensor) else other
         try:
-            return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # any number will do
-        except np.exceptions.TooHardError:  # these strides would take too long to decide
+            return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # NumPy takes any number
+        except np.exceptions.TooHardError:  # deciding would take too long
             return bool(np.may_share_memory(left, right))
 
     def to_proto(self, name: str = "", *, raw: bool = True) -> onnx.TensorProto:

@@ -152,7 +152,7 @@ def _literal(value: Any) -> str:
     >>> _literal((1, -math.inf, math.nan)), _literal(("a",))
     ('(1, -1e999, 1e999*0)', "('a',)")
     """
-    if hasattr(value, "item"):  # one of NumPy's numbers
+    if hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return "1e999*0" if math.isnan(value) else "1e999" if value > 0 else "-1e999"
@@ -355,7 +355,7 @@ def _product(left: Any, right: Any) -> int | float:
     size = product.factor if isinstance(product, OpenSize) else product
     if isinstance(size, int) and abs(size) > _MAX_PRODUCT:
         raise GraphError(f"a product is larger than {_MAX_PRODUCT}")
-    return product if product == product else math.nan  # replaces a NaN with the machine's sign
+    return product if product == product else math.nan  # a NaN's sign depends on the machine
 
 
 def _type(text: str) -> tuple[str, dict[str, int]]:

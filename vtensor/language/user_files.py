@@ -74,7 +74,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     except ValueError as error:
         if isinstance(error, tomllib.TOMLDecodeError):
             raise
-        raise ValueError("it has an integer of more than 64 bits") from None  # over 4,300 digits
+        raise ValueError(
+            "it has an integer of more than 64 bits"
+        ) from None  # Python's limit: 4,300 digits
     waiting: list[Any] = [table]
     while waiting:
         value = waiting.pop()

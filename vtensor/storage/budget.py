@@ -44,7 +44,7 @@ def available_memory(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int:
     """
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for version, folder in folders("memory", membership, mount):
-        with ignored(OSError, ValueError):  # no such file, or "max"
+        with ignored(OSError, ValueError):  # no such file, or its text is "max"
             available = min(available, max(0, int((folder / _FILES[version]).read_text())))
     return available
 

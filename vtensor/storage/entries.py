@@ -73,7 +73,7 @@ class Entries:
 
         Reading sets the time of the entry's last use.
         """
-        try:  # open first, since most names have no entry
+        try:  # opened before the check of the folder: most names have no entry
             with open_entry(f"{self._folder}/{name}") as file:
                 check_folder(self._folder)
                 status = os.fstat(file.fileno())
@@ -94,7 +94,7 @@ class Entries:
         """Return the names that begin with ``prefix``, the most recently used entry first."""
         try:
             rows = sorted(self._rows(), reverse=True)
-        except OSError as error:  # ``read`` meets it as well, and warns
+        except OSError as error:  # ``read`` meets the error as well, and warns
             pass_signals(error)
             return []
         return [name for _, name, _ in rows if name.startswith(prefix)]

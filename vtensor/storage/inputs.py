@@ -312,7 +312,7 @@ def feed_of(value: object, port: Port) -> Feed:
 
 
 def memory_of(value: object, port: Port) -> Feed:
-    """Return an input whose memory later runs may read again, as ``feed_of`` does.
+    """Return an input of a run, as ``feed_of`` does, in memory that later runs may read again.
 
     Args:
         value: a VTensor, an array, or an object whose memory can be shared; no numbers in lists.

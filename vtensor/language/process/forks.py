@@ -39,10 +39,10 @@ _RELEASE = methodcaller("release")
 
 
 def process_lock(order: int = 1) -> threading.RLock:
-    """Return a new lock for which forks wait: in the child, its data is consistent and it is free.
+    """Return a new lock for which forks wait, so that a forked child finds it free.
 
-    The child has only the thread that forks: a lock that another thread held at the fork would
-    never be released.
+    The data that the lock guards is then consistent in the child. A child has only the thread that
+    forked: a lock that another thread held at the fork would never be released.
 
     Args:
         order: a thread that holds the lock may acquire locks of a higher order only.
@@ -137,7 +137,7 @@ def _after_fork_in_child() -> None:
     if _forking:
         for _, lock in _locks:
             if lock not in _acquired:
-                lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
+                lock._at_fork_reinit()  # type: ignore[attr-defined]  # as in the standard library
     _forking.clear()
     _release_all()
 
@@ -156,10 +156,11 @@ def _hold_logging() -> None:
 def _make_forks_wait() -> None:
     """Register functions by which a fork acquires the locks before it and releases them after it.
 
-    The acquiring function runs before those that were registered earlier, as in all of Python. The
-    handler of a signal that arrives during the fork may raise an exception in any of the functions;
-    ``os.fork`` then goes on without the rest of that function. Those that run after a fork are
-    therefore registered twice: the second call does what the first one left undone.
+    ``os.fork`` calls the functions that run before it in the reverse order of registration, so the
+    locks are acquired before functions run that were registered earlier. The handler of a signal
+    that arrives during the fork may raise an exception in any of the functions; ``os.fork`` then
+    goes on without the rest of that function. The functions that run after a fork are therefore
+    registered twice: the second call does what the first one left undone.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_before_fork)

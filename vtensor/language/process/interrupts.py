@@ -21,7 +21,7 @@ _signal: Any = import_module("_signal")
 
 
 class Unfit(Exception):  # it is no error
-    """The base of exceptions that say that planning cannot take an option; it tries another one."""
+    """The base of exceptions by which planning declines an option; planning then tries another."""
 
 
 #: The errors that VTensor's code, native code included, raises for malformed data: a damaged entry
@@ -62,7 +62,7 @@ class ignored(suppress):  # noqa: N801  # as in contextlib
 
 
 def pass_signals(error: BaseException) -> None:
-    """Raise an error that was caught again if a signal's handler raised it; else return."""
+    """Raise a caught error again if a signal's handler had raised it; else return."""
     if _from_handler(error):
         raise error
 

@@ -23,7 +23,7 @@ TURNS = 10_000
 
 @contextmanager
 def brief_spinning() -> Iterator[None]:
-    """Make a libgomp that is loaded inside the block spin for ``TURNS`` turns.
+    """Make a libgomp that is loaded inside a ``with`` block spin for ``TURNS`` turns.
 
     A spin time that the user has set is left as it is. The environment is restored afterwards, so
     that child processes inherit nothing.

@@ -212,12 +212,12 @@ class Rows:
 #: Rows, and the sizes that they are evaluated for.
 Asked = tuple[Rows, tuple[int, ...]]
 
-#: The values of evaluated rows, by rows and sizes; None if a guard failed.
+#: The values of evaluated rows, by rows and sizes; None if a guard failed or a function refused.
 Known = dict[Asked, "list[Any] | None"]
 
 
 def evaluated(rows: Rows, numbers: Sequence[int], known: Known) -> list[Any] | None:
-    """Evaluate rows, once for each combination of sizes, and return the list of ``Rows.run``.
+    """Return ``rows.run(numbers)``, which is computed once for each combination of numbers.
 
     None if a guard fails or a called function refuses.
 
@@ -240,7 +240,8 @@ class _Reader:
         self._constants = [None if part is None else constant(part) for part in data["constants"]]
         if type(self._count) is not int or not 0 <= self._count <= 2 * MAX_ROWS:
             raise ValueError("no rows: there is no such number of places")
-        #: The kind of row that computes each value, by place; CALL of constants, TWO of symbols.
+        #: By place, the kind of the row that computes the value: constants count as CALL, symbols
+        #: as TWO.
         self._kinds = dict.fromkeys(range(-len(self._constants), 0), CALL)
         for place in self._given:
             self._add(place, TWO)
@@ -295,10 +296,10 @@ class _Reader:
         return kind, target, which, places, None
 
     def _read(self, place: Any) -> int:
-        """Return ``place`` after checking that a constant, a symbol or an earlier row is there.
+        """Return ``place`` after checking that a value is there before the current row runs.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no constant, symbol or earlier row has this place.
         """
         if type(place) is not int or place not in self._kinds:
             raise ValueError(f"no rows: nothing has made {place}")

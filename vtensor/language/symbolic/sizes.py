@@ -125,7 +125,7 @@ def closed(value: Any, sizes: Mapping[str, int]) -> Any:
     Args:
         value: a size, a tuple, or a dataclass such as an operator. Any other value is returned as
             it is.
-        sizes: by name in the open sizes, its number.
+        sizes: the numbers that replace the names in open sizes, by name.
     """
     if isinstance(value, OpenSize):
         return value.at(sizes)

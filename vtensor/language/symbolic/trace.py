@@ -251,10 +251,10 @@ def _key(value: Any) -> Hashable:
 class SymbolicSize(_Integer):
     """A symbolic size: a value of a trace. Its class is no ``int``, but ``__class__`` is.
 
-    An operation that needs the number itself (an index) gets the current one and adds a guard that
-    the size equals it. The text of a symbolic size is not its number's; it is enclosed in a mark
-    (``MARK``) that no name has. Sizes with one text are equal, and ``is_open`` finds text that was
-    made of sizes.
+    An operation that needs the number itself (an index) gets the current number and adds a guard
+    that the size equals that number. The text of a symbolic size is not that of its number: it is
+    enclosed in a mark (``MARK``) that no name has. Sizes with the same text are equal, and
+    ``is_open`` finds text that was made of sizes.
 
     Attributes:
         trace: the trace.
