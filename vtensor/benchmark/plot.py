@@ -68,7 +68,7 @@ def plot(report: Report, path: Path) -> list[Path]:
 def _ratios(
     report: Report, group: str, peer: str, models: Sequence[str]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield pairs of a line's index, from the top, and a peer's ratio to be drawn in that line.
+    """Yield pairs of the index of a line of the panel, from the top, and a peer's ratio for it.
 
     There is a line for each model, and a last one for the mean over models.
 

@@ -242,7 +242,7 @@ def named(name: str) -> Any:
 
 
 def label_of(op: object) -> str:
-    """Return an operator instance's label in graphs and plans: its ``label``, else the name.
+    """Return an instance's label in graphs and plans: its ``label``, else the operator's name.
 
     Raises:
         GraphError: the object is no operator.

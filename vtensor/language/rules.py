@@ -46,7 +46,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Named:
-    """A name for an operator's parameter; in one match, the same name stands for the same value."""
+    """A name in a pattern for an operator's parameter; in one match, it stands for one value."""
 
     name: str
 
@@ -75,7 +75,7 @@ class Either:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a pattern with a name; in one match, the same name stands for the same value."""
+    """A part of a pattern with a name; in one match, the name stands for one value."""
 
     name: str
     pattern: Pattern

@@ -56,7 +56,7 @@ class Storage(Protocol):
     def part(self, tensor: VTensor) -> Part | None:
         """Return a view of a tensor's elements in this memory, and their layout by its dims.
 
-        None if the tensor is a view with dims by which no layout describes this memory.
+        None if the tensor is a view, and no layout with the view's dims describes this memory.
 
         Args:
             tensor: the tensor that has this storage, or a view of it.
@@ -267,7 +267,7 @@ class VTensor:
     def part(self) -> Part | None:
         """Return a view of the elements with their layout by this tensor's dims.
 
-        None if the tensor is a view with dims by which no layout describes its memory.
+        None if the tensor is a view, and no layout with the view's dims describes its memory.
 
         Raises:
             ContractError: the tensor has no elements in memory yet.

@@ -80,7 +80,8 @@ class Rows:
     """A closed trace, which can be evaluated for other sizes.
 
     Attributes:
-        given: the places of the symbols, in order.
+        given: the places of the symbols, in order; a place is an index in the list that ``run``
+            returns.
         count: the number of values, without constants.
         constants: the values at places -1, -2, ...
         rows: the rows, in order.
@@ -144,9 +145,9 @@ class Rows:
         return values
 
     def pruned(self, wanted: Collection[int]) -> Rows:
-        """Return a copy without the rows that the values at the places ``wanted`` do not need.
+        """Return a copy without the rows that the values with the indices ``wanted`` do not need.
 
-        All guards and all calls that may refuse sizes stay. Places do not change.
+        All guards and all calls that may refuse sizes stay. The indices of values do not change.
         """
         used, needed = set(wanted), list[Row]()
         for row in reversed(self.rows):
@@ -190,8 +191,8 @@ class Rows:
         """Return rows from the plain data of ``Rows.data``, perhaps read from a file.
 
         Args:
-            data: the data. All of it is checked: no row may read a place before it has a value, or
-                call anything but a constant or an attribute of a native object.
+            data: the data. All of it is checked: no row may read a value that no earlier row has
+                computed, or call anything but a constant or an attribute of a native object.
             constant: returns a constant from its data. The only callables that it may return are
                 those that untrusted data may call.
 
@@ -296,20 +297,20 @@ class _Reader:
         return kind, target, which, places, None
 
     def _read(self, place: Any) -> int:
-        """Return ``place`` after checking that a value is there before the current row runs.
+        """Return ``place`` after checking that it is the index of a value that is known by now.
 
         Raises:
-            ValueError: no constant, symbol or earlier row has this place.
+            ValueError: no constant, symbol or earlier row has this index.
         """
         if type(place) is not int or place not in self._kinds:
             raise ValueError(f"no rows: nothing has made {place}")
         return place
 
     def _add(self, place: Any, kind: int) -> None:
-        """Note that a row of this kind computes the value at a place.
+        """Note that a row of this kind computes the value with the index ``place``.
 
         Raises:
-            ValueError: there is no such place, or it has a value already.
+            ValueError: there is no such index, or another row computes that value.
         """
         if type(place) is not int or not 0 <= place < self._count or place in self._kinds:
             raise ValueError(f"no rows: {place} is no place for a value")
@@ -327,7 +328,7 @@ def _public(name: Any) -> str:
 
 
 def _operands(row: Row) -> Sequence[int]:
-    """Return the places that a row reads."""
+    """Return the indices of the values that a row reads."""
     kind, _, which, a, b = row
     if kind in (TWO, GUARD):
         return a, b

@@ -96,13 +96,13 @@ class SymbolicArray:
 
     @property
     def place(self) -> int:
-        """The array's place in its trace; the first use adds the rows that compute the array."""
+        """The index of the array among its trace's values; the first use adds the array's rows."""
         if not self._place:
             self._place.append(self._add_rows())
         return self._place[0]
 
     def _add_rows(self) -> int:
-        """Add the rows that compute the array to its trace, and return the array's place."""
+        """Add rows that compute the array to its trace; return its index among the values."""
         expected = self.dtype.str, *self.shape
         if self.elements is not None:
             elements = self.elements.reshape(-1).tolist()

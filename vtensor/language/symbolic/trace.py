@@ -48,7 +48,11 @@ class TraceClosedError(VTensorError):
 
 
 class Placed(NamedTuple):
-    """An argument of a call that is the result of an earlier row: the value at ``place``."""
+    """An argument of a call that is the result of an earlier row.
+
+    Attributes:
+        place: the index of that result among the trace's values.
+    """
 
     place: int
 
@@ -118,12 +122,13 @@ class Trace:
         return answer
 
     def guard(self, answer: bool, sign: str, a: int, b: int) -> None:
-        """Add a guard: a comparison of the values at two places must have this answer.
+        """Add a guard: a comparison of two values of the trace must have this answer.
 
         Args:
             answer: True or False.
             sign: the comparison: ``==``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``.
-            a, b: the places of the left and the right operand.
+            a, b: the places of the left and the right operand: their indices among the trace's
+                values, negative for constants.
         """
         self._check_open()
         key = GUARD, SIGNS[sign], a, b
@@ -133,6 +138,8 @@ class Trace:
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], value: Any) -> int:
         """Add a row for a call that refuses no sizes, and return the place of its result.
+
+        The place is the index of the result among the trace's values.
 
         Args:
             function: the function that is called.
@@ -144,7 +151,7 @@ class Trace:
         return self._row((COMPUTE, self.constant(function), places, ()), value)
 
     def constant(self, value: Any, key: Hashable = None) -> int:
-        """Return the place of a constant; equal plain values share a place.
+        """Return the place of a constant: -1, -2, ...; equal plain values share a place.
 
         Args:
             value: the constant.
@@ -159,7 +166,9 @@ class Trace:
         return place
 
     def place_of(self, value: Any) -> int:
-        """Return the place of an argument of a call; a constant, a tuple or a list is added first.
+        """Return the place of an argument of a call: its index among the trace's values.
+
+        The index of a constant is negative. A new constant, a tuple or a list is added first.
 
         Args:
             value: a symbolic size, the result of an earlier row (``Placed``), a plain value, or a
@@ -206,7 +215,7 @@ class Trace:
         return len(self.values) - 1
 
     def _row(self, key: tuple[int, Any, Any, Any], value: Any) -> int:
-        """Add a row, unless there is an equal one, and return the place of its result.
+        """Add a row, unless there is an equal one; return its result's index in ``values``.
 
         Args:
             key: the row without its target: the kind and three parts.
@@ -258,7 +267,7 @@ class SymbolicSize(_Integer):
 
     Attributes:
         trace: the trace.
-        place: the size's place in the trace.
+        place: the index of the size among the trace's values.
         value: the size's current number.
     """
 
