@@ -212,7 +212,11 @@ def plan(
 def _save(file: Path, outputs: Mapping[str, Array]) -> None:
     """Write the outputs to an ``.npz`` file.
 
-    Not by ``np.savez``, whose arguments are the names: an output may be named ``file``.
+    Not by ``np.savez``, which takes the names as arguments: an output may be named ``file``.
+
+    Args:
+        file: the path; ``.npz`` is appended if it is missing.
+        outputs: the arrays by name of the output.
 
     Raises:
         InputError: the file cannot be written.
@@ -223,7 +227,7 @@ def _save(file: Path, outputs: Mapping[str, Array]) -> None:
             for name, array in outputs.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, array, allow_pickle=False)
-    except (OSError, ValueError) as error:  # a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
         raise InputError(f"{file}: outputs cannot be written there: {error}") from error
 
 
@@ -240,12 +244,16 @@ def top_classes(array: Array, top: int, labels: Sequence[str]) -> list[list[dict
     """Return the classes with the largest scores, for each item of a batch.
 
     Empty if the output is no classification: if an item has more than one dim of a size above 1, or
-    its elements are no scores.
+    its elements are truth values or complex numbers.
 
     Args:
         array: the output, with the batch as its first dim.
-        top: the number of classes.
-        labels: the names of the classes, by number; may be too short.
+        top: the number of classes to return for each item.
+        labels: the names of the classes, in order of their numbers; may be too short.
+
+    Returns:
+        For each item, a list of ``{"class": number, "label": name, "score": score}``, the largest
+        score first; the label of a class without a name is empty.
     """
     if array.ndim < 2 or array.size == 0 or array[0].size != max(array.shape[1:]):
         return []

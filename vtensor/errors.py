@@ -22,7 +22,7 @@ class ParameterError(VTensorError):
 
 
 class GraphError(VTensorError):
-    """A graph, an operator or a rule is built or used in a way that is not allowed."""
+    """A graph, an operator or a rewrite rule is built or used in a way that is not allowed."""
 
 
 class LayoutError(VTensorError):
@@ -34,7 +34,7 @@ class LayoutNotSupported(LayoutError):
 
 
 class ContractError(VTensorError):
-    """An invoker breaks the contract (a second ``require``, ...); the message has file and line."""
+    """An invoker breaks its contract (a second ``require``, ...); the message has file and line."""
 
 
 class NoInvokerError(VTensorError):
@@ -42,9 +42,9 @@ class NoInvokerError(VTensorError):
 
 
 class InvokerError(VTensorError):
-    """An author's Python failed: an invoker or its condition, a handler, an operator's ``compute``.
+    """Code of an operator's or library's author failed: ``compute``, an invoker, a handler.
 
-    Its ``__cause__`` is the author's error, if there was one.
+    The ``__cause__`` is the error that the author's code raised, if any.
     """
 
 
@@ -65,7 +65,7 @@ class ResolutionError(VTensorError):
 
 
 class UnsoundPlanError(ResolutionError):
-    """The independent checker found a fault in a lowered graph: a bug of VTensor's."""
+    """The independent checker found a fault in a lowered graph, which is a bug in VTensor."""
 
 
 class ModelError(VTensorError):
@@ -81,14 +81,14 @@ class InputError(VTensorError):
 
 
 class BudgetError(VTensorError):
-    """A session needs more memory than its budget, or than there is."""
+    """A session needs more memory than its budget allows, or than the machine has."""
 
 
 class ValuesNeededError(InputError):
-    """Values of inputs decide shapes, so they must be given when a graph is made.
+    """Values of a model's inputs decide shapes, so they must be given when its graph is made.
 
     Attributes:
-        names: the names of these inputs.
+        names: the names of the inputs whose values are needed.
     """
 
     def __init__(self, message: str, names: Iterable[str] = ()) -> None:
@@ -113,11 +113,11 @@ class QueueFullError(VTensorError):
 
 
 class NestedRunError(VTensorError):
-    """A step that calls back into Python, or a progress callback, ran its own session."""
+    """A step that calls back into Python, or a progress callback, ran the session that runs it."""
 
 
 class LockError(VTensorError):
-    """A lock file cannot be read, is another model's, or no longer holds."""
+    """A lock file cannot be read, belongs to another model, or has choices that no longer hold."""
 
 
 class ConversionsError(VTensorError, AssertionError):
@@ -129,7 +129,11 @@ class PeerError(VTensorError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint to append to the message about an unknown name; empty if no name is near.
+    """Return a hint to append to the message about an unknown name; empty if no name is similar.
+
+    Args:
+        word: the unknown name.
+        known: the known names.
 
     >>> did_you_mean("ReLU", ["Relu", "Relu6", "Add"]), did_you_mean("Frob", ["Relu"])
     ("; did you mean 'Relu'?", '')
@@ -145,7 +149,7 @@ def operand_lines(operands: Mapping[str, tuple[str, Mapping[str, int]]]) -> list
     """Return a line for each operand, aligned: ``x : N=8 C=3 H=224 W=224   f32``.
 
     Args:
-        operands: element types and dims by role.
+        operands: by role, a pair of the element type and the sizes by dim.
     """
     width = max((len(role) for role in operands), default=0)
     texts = {
@@ -170,10 +174,10 @@ def describe(
 
     Args:
         headline: the first line.
-        operands: element types and dims by role.
-        tried: priority, library and reason of each attempt, in order.
-        remedy: how to fix the error; empty if it is not known.
-        order: the order of the attempts, in words.
+        operands: by role, a pair of the element type and the sizes by dim.
+        tried: the libraries that were tried, in order: priority, name, and why it declined.
+        remedy: how to fix the error; empty if that is not known.
+        order: the order of ``tried``, in words.
     """
     lines = [headline, *operand_lines(operands or {})]
     tried = list(tried)

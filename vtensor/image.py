@@ -35,13 +35,13 @@ PREPROCESS: dict[str, Callable[[Array], Array]] = {
 def load_image(
     file: str | PathLike[str], height: int, width: int, preprocess: str = "imagenet"
 ) -> Array:
-    """Read a picture: resize it to cover ``height`` by ``width``, crop the middle, preprocess.
+    """Read a picture, resize it to cover ``height`` by ``width``, crop the middle, preprocess it.
 
     Args:
         file: a picture in any format that Pillow reads.
         height, width: the size of the result in pixels, at least 1.
-        preprocess: ``imagenet`` scales to 0..1, subtracts ImageNet's mean and divides by its
-            deviation; ``unit`` scales to 0..1; ``none`` leaves 0..255.
+        preprocess: ``imagenet`` scales to 0..1, subtracts ImageNet's mean and divides by ImageNet's
+            standard deviation; ``unit`` scales to 0..1; ``none`` leaves 0..255.
 
     Returns:
         An array of height x width x 3, float32.
@@ -62,14 +62,14 @@ def load_image(
 
 
 def image_for(shape: tuple[int, ...], file: str | PathLike[str], preprocess: str) -> Array:
-    """Return a picture as a batch of the shape of a network's input, each item the same.
+    """Return a picture as an array of the shape of a network's input; all items of the batch equal.
 
     The channels are the axis of size 3 (or 1, for grey), before or after height and width.
 
     Args:
-        shape: the shape of the input.
+        shape: the shape of the network's input.
         file: a picture in any format that Pillow reads.
-        preprocess: the name of its preprocessing, in ``PREPROCESS``.
+        preprocess: the name of the picture's preprocessing, in ``PREPROCESS``.
 
     Raises:
         InputError: the shape is not that of images, or ``load_image`` raises it.

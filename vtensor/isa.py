@@ -1,10 +1,10 @@
-"""The cap on the instruction sets that the libraries' kernels may use."""
+"""The limit on the instruction sets that the libraries' kernels may use."""
 
 from __future__ import annotations
 
 from vtensor.errors import InputError
 
-#: The caps, from the lowest to no cap.
+#: The instruction sets that kernels can be limited to, in order; ``max`` is no limit.
 CAPS = ("sse41", "avx2", "avx512", "amx", "max")
 
 
@@ -12,22 +12,23 @@ _cap = "max"
 
 
 def isa_cap() -> str:
-    """Return the cap of this process."""
+    """Return the largest instruction set that kernels may use, one of ``CAPS``."""
     return _cap
 
 
 def limit_isa(cap: str) -> None:
-    """Limit the libraries to an instruction set, for the rest of the process.
+    """Limit the libraries' kernels to an instruction set, for the rest of the process.
 
     Args:
-        cap: ``"sse41"``, ``"avx2"``, ``"avx512"``, ``"amx"`` or ``"max"`` (no cap).
+        cap: the largest instruction set that kernels may use: ``"sse41"``, ``"avx2"``,
+            ``"avx512"``, ``"amx"`` or ``"max"`` (no limit).
 
     Raises:
-        InputError: there is no such cap.
-        LibraryError: a library has already fixed another cap, as libraries do at their first use;
+        InputError: ``cap`` is none of these.
+        LibraryError: a library has already fixed another limit, as libraries do at their first use;
             call this function before the first session.
 
-    The cap holds for libraries that name a ``limit_isa`` handler in their description.
+    The limit holds for libraries that name a ``limit_isa`` handler in their description.
 
     Source: oneDNN's manual, CPU dispatcher control.
     """

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.plan_steps import PlanStep
     from vtensor.runtime.session import Session
 
-#: Bytes.
+#: The bytes of a megabyte in reports.
 MEGABYTE = 1e6
 
-#: Why a step runs no kernel.
+#: Why a step runs no kernel: in words, by the kind that ``_idle`` returns.
 _IDLE = {
     "alias": "the same memory under other dims",
     "part": "one is a part of the other's memory",
@@ -34,14 +34,14 @@ _IDLE = {
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a report; its kind (step, transform, why, ...) sets its colour."""
+    """A line of a report; ``kind`` (step, transform, why, ...) decides the colour of the text."""
 
     kind: str
     text: str
 
 
 def plan_dict(session: Session, name: str) -> dict[str, Any]:
-    """Return a session's plan as data, for ``--json``; ``name`` is the model's."""
+    """Return a session's plan as data, for ``--json``; ``name`` is the name of the model."""
     plan = session.plan
     return {
         "model": name,
@@ -76,7 +76,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
 
 
 def summary_dict(plan: Plan) -> dict[str, Any]:
-    """Return a plan's sums as data: counts of steps, kernels and Transforms, and bytes."""
+    """Return a plan's sums as data: numbers of steps, kernels and Transforms, and bytes."""
     steps = plan.steps
     idle = Counter(_idle(plan, step) for step in steps)
     return {
@@ -98,7 +98,11 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
 
 
 def memory_dict(plan: Plan) -> dict[str, int]:
-    """Return the bytes that a plan needs; the session's arena may be larger, for other plans."""
+    """Return the bytes of memory that a plan needs, by use.
+
+    The session's arena may be larger than ``arena``, for its other plans. ``live`` is the part of
+    it that is needed at one time; ``weights`` are packed.
+    """
     return {
         "arena": plan.placement.nbytes,
         "live": plan.placement.live,
@@ -108,7 +112,7 @@ def memory_dict(plan: Plan) -> dict[str, int]:
 
 
 def plan_lines(session: Session, name: str) -> Iterator[Line]:
-    """Yield the lines of a session's plan; ``name`` is the model's."""
+    """Yield the lines of the report on a session's plan; ``name`` is the name of the model."""
     plan = session.plan
     passes = ", ".join(plan.passes) or "none"
     yield Line(
@@ -143,7 +147,11 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
 
 
 def rewritten_lines(rewritten: Mapping[str, int]) -> Iterator[Line]:
-    """Yield a line of the rewrite rules and the numbers of their applications, if there are any."""
+    """Yield a line that lists the applied rewrite rules; nothing if no rule was applied.
+
+    Args:
+        rewritten: the number of applications of each rule, by the rule's name.
+    """
     if rewritten:
         rules = (f"{name} ({count})" for name, count in rewritten.items())
         yield Line("note", f"  rewritten: {', '.join(rules)}")
@@ -188,7 +196,10 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
 
 
 def _other_sizes(plan: Plan) -> str:
-    """Return the sizes that a plan was chosen for, its re-planned nodes, and the proof, as text."""
+    """Return the line of a plan whose choice was made for other sizes.
+
+    It says which sizes, how many nodes were re-planned, and whether the optimiser's proof holds.
+    """
     proof = (
         "the proof holds for any sizes" if plan.certificate else "proven the least there, not here"
     )
@@ -212,7 +223,10 @@ def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:
 
 
 def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
-    """Yield the lines of a certificate: what the optimiser proved, or that it failed."""
+    """Yield the lines of a certificate: what the optimiser proved, or that it proved nothing.
+
+    Nothing without a certificate.
+    """
     if certificate is None:
         return
     before, after = (
@@ -239,7 +253,10 @@ def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
 
 
 def error_lines(proof: ErrorProof | None) -> Iterator[Line]:
-    """Yield lines of the errors of approximate kernels, by kernel and node, if there are any."""
+    """Yield the lines of the errors of approximate kernels, by kernel and node.
+
+    Nothing if ``proof`` is None or the plan has no approximate kernel.
+    """
     if proof is None or not proof.shares:
         return
     measured = "not measured" if proof.measured is None else f"{proof.measured:.1e} measured"
@@ -264,7 +281,11 @@ def _whys(reasons: Iterable[Reason]) -> Iterator[Line]:
 
 
 def notes(plan: Plan) -> list[str]:
-    """Return notes on operators that run on unexpected libraries, a line for each kind."""
+    """Return notes on nodes that run on unexpected libraries: a line for each kind of library.
+
+    The kinds are ``onnx.reference``, and the library of the definitions where no listed library
+    takes the node.
+    """
     kinds = {
         "nodes that run on onnx.reference, slowly": [
             step.op for step in plan.steps if step.library == REFERENCE
@@ -291,7 +312,7 @@ def _library_rows() -> list[str]:
 def _idle(plan: Plan, step: PlanStep) -> str:
     """Return why a step runs no kernel, a key of ``_IDLE``; empty if it runs one.
 
-    Without a kernel, an output that has elements is in its input's memory: the same, or a part.
+    Without a kernel, an output that has elements is in the memory of an input, all of it or a part.
     """
     if step.kernels:
         return ""
@@ -305,7 +326,7 @@ def _idle(plan: Plan, step: PlanStep) -> str:
 
 
 def _moves_nothing(plan: Plan, step: PlanStep) -> str:
-    """Return why a step moves nothing, and which Transforms its users force, as text."""
+    """Return why a step moves no data, and which Transforms the readers of its outputs force."""
     forced = [
         f"{node.name} to {plan.graph.values[node.output].layout} is forced by {_who(node.reason)}"
         for node in _forced(plan, step)
@@ -406,7 +427,7 @@ def _reason_dict(reason: Reason) -> dict[str, Any]:
 
 
 def why(reason: Reason) -> str:
-    """Return the reason of a Transform as text, with short paths."""
+    """Return the reason of a Transform as text, in which the paths of files are short."""
     asked = reason.requirement
     return (
         str(reason)

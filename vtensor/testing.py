@@ -1,4 +1,4 @@
-"""Assertions about a session, for users' tests."""
+"""An assertion about a session, for users' tests."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def assert_conversions(session: Session, at_most: int) -> None:
-    """Assert that a run has at most so many conversions.
+    """Assert that a run of a session has at most ``at_most`` conversions.
 
     The conversions are those of ``session.conversions``: the Transforms of the last run's plan, or
     of the plan made at construction, and the inputs and outputs that the last run had to copy.
 
     Args:
         session: the session.
-        at_most: the largest number of conversions.
+        at_most: the number of conversions that are allowed.
 
     Raises:
-        ConversionsError: there are more; the message lists each with its cost and its cause. It is
-            an ``AssertionError``.
+        ConversionsError: there are more; the message lists each with its cost and its cause. The
+            class derives from ``AssertionError``.
         InputError: ``at_most`` is no number of conversions, or the network has symbolic sizes and
             nothing has run yet.
 

@@ -14,15 +14,21 @@ from vtensor.errors import PeerError
 #: outputs of another network. A peer's default may be bf16.
 BOUNDS: Mapping[Precision, float] = {"f32": 1e-4, "bf16": 0.75, "default": 0.75}
 
-#: Kinds of NumPy's types of text, bytes and objects.
+#: The ``kind`` of NumPy's types of text, bytes and objects.
 _NO_NUMBERS = frozenset("UTSO")
 
 
 def difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
-    """Return the largest difference of any output, relative to its largest finite value.
+    """Return the largest difference between elements of the outputs of VTensor and of a peer.
 
-    Equal infinities, and NaN in both, have a difference of 0. If only one value is infinite or NaN,
-    the difference is infinite or NaN. The difference of outputs without numbers is 0 or infinite.
+    A difference is relative to the largest finite absolute value in the same output of VTensor, or
+    to 1 if that value is 0. Equal infinities, and NaN in both, have a difference of 0. If only one
+    element is infinite or NaN, the difference is infinite or NaN. Outputs of text or objects have
+    the difference 0 if they are equal, else infinity.
+
+    Args:
+        ours: the outputs of VTensor.
+        theirs: the outputs of the peer, in the same order.
 
     Raises:
         PeerError: the number or the shapes of the outputs differ.

@@ -28,7 +28,7 @@ _PREFIXES = (
 
 
 def machine() -> dict[str, Any]:
-    """Return a description of processor, system, load, libraries and environment variables."""
+    """Return facts by name: processor, system, load, libraries, environment variables."""
     return {
         "processor": processor(),
         "processors": available_threads(),

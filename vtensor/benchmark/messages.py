@@ -1,6 +1,6 @@
-"""The messages of a worker: first that it has started, then an answer to each request.
+"""The messages of a worker process: first that it has started, then an answer to each request.
 
-A request is a Task, the seconds of a round, or None.
+A request is a Task, the seconds of a round, or None at the end.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True)
 class Started:
-    """The first message, without a request: the peer's module is imported.
+    """The first message, which answers no request: the worker has imported the peer's module.
 
-    A request that is sent earlier might wait for ever.
+    A request that is sent before this message might wait for ever.
     """
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The answer to a Task: seconds of loading and of a first run, and its outputs."""
+    """The answer to a Task.
+
+    Attributes:
+        load_s: the seconds until the model was loaded.
+        first_s: the seconds until the first run had ended, loading included.
+        outputs: the outputs of the first run.
+    """
 
     load_s: float
     first_s: float
@@ -30,9 +36,11 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Timed:
-    """The answer to a round's seconds: the seconds of each run.
+    """The answer to a request to run a round, which names the seconds of the round.
 
-    For concurrent runs, the seconds from the end of one run to the next.
+    Attributes:
+        seconds: the time of each run; for concurrent runs, from the end of one run to the end of
+            the next.
     """
 
     seconds: Sequence[float]
@@ -45,7 +53,7 @@ class Finished:
     Attributes:
         peak_bytes: the peak memory of the process; None if it is not known.
         conversions: the number of conversions in a run; None if it is not known.
-        limits: lower bounds of the time of a run in seconds, by name.
+        limits: lower bounds of the time of a run in seconds, by name of the bound.
         no_limits: why the limits could not be measured; None if they were.
     """
 
@@ -57,7 +65,12 @@ class Finished:
 
 @dataclass(frozen=True)
 class Refused:
-    """The answer to a request that the peer refuses, or at which it failed."""
+    """The answer to a request that the peer refuses, or in which the peer failed.
+
+    Attributes:
+        reason: the message of the error.
+        failed: True if the peer failed, False if it refuses the request.
+    """
 
     reason: str
     failed: bool

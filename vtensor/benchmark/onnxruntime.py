@@ -11,7 +11,7 @@ from typing import Any
 from vtensor.benchmark.peer import Array, Peer, Task
 from vtensor.errors import PeerError
 
-#: The operators that change layouts in an optimised model.
+#: The operators that change layouts in a model that ONNX Runtime has optimised.
 _CONVERSIONS = ("ReorderInput", "ReorderOutput", "Transpose")
 
 
@@ -35,12 +35,18 @@ class OnnxRuntime(Peer):
         return outputs
 
     def callers(self) -> Sequence[Callable[[], object]]:
-        """Return the run of each session: for throughput, one of each thread."""
+        """Return, for each session, the function that runs it.
+
+        For throughput there are as many sessions as threads, else one.
+        """
         feeds = dict(self._task.feeds)
         return [partial(session.run, None, feeds) for session in self._sessions]
 
     def conversions(self) -> int:
-        """Return the number of conversions in the optimised model that a second session writes."""
+        """Return the number of layout conversions in the optimised model.
+
+        A further session, which is not timed, writes that model to a file.
+        """
         import onnx
 
         with TemporaryDirectory() as folder:

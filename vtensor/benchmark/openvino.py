@@ -9,12 +9,12 @@ from typing import Any
 from vtensor.benchmark.peer import Array, Peer, Task
 from vtensor.errors import PeerError
 
-#: The layers that change layouts in a runtime model.
+#: The layers that change layouts in OpenVINO's runtime model, the compiled one.
 _CONVERSIONS = ("Reorder", "Transpose")
 
 
 class OpenVINO(Peer):
-    """Inference requests on a compiled model of fixed sizes: one, or several for throughput.
+    """A compiled model of fixed sizes, with one inference request, or several for throughput.
 
     Source: OpenVINO's manual: CPU device, performance hints, runtime model.
     """
@@ -48,7 +48,7 @@ class OpenVINO(Peer):
         return [results[port] for port in self._compiled.outputs]
 
     def callers(self) -> Sequence[Callable[[], object]]:
-        """Return a run for each inference request."""
+        """Return, for each inference request, the function that runs it."""
         return [partial(self._infer, request) for request in self._requests]
 
     def _infer(self, request: Any) -> Any:

@@ -9,7 +9,7 @@ from vtensor.errors import PeerError
 
 
 class VTensor(Peer):
-    """A session on the model's file."""
+    """A session of VTensor on the task's model."""
 
     distribution = "vtensor-layouts"
 
@@ -27,16 +27,17 @@ class VTensor(Peer):
         return self._session.run(None, self._feeds)
 
     def callers(self) -> Sequence[Callable[[], object]]:
-        """Return a run for each stream of the session."""
+        """Return the function that runs the session, once for each stream of the session."""
         return [self.run] * self._session.streams
 
     def conversions(self) -> int:
         return len(self._session.conversions)
 
     def limits(self) -> Mapping[str, float]:
-        """Return the seconds of the convolutions and products alone.
+        """Return the seconds of the run's convolutions and matrix products alone.
 
-        ``warm``: each in a warm cache; ``chain``: one after another. Empty if there are none.
+        ``warm`` is the sum of their times, each measured in a warm cache; ``chain`` the time of all
+        in sequence. Empty if the network has none.
         """
         from vtensor.runtime.tuning.limits import limits
 

@@ -1,7 +1,7 @@
 """The interface of a peer: an inference engine, VTensor included, that runs one model in a process.
 
-A peer is a class, which the worker process imports from its place, ``"package.module:Class"``. The
-engine's package is imported in that process only.
+A peer is a class, which the worker process imports; the text ``"package.module:Class"`` is its
+place. The engine's package is imported in that process only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from vtensor.language.records import dataclass
 
 Array = np.ndarray[Any, Any]
-#: The element type of products and sums; ``default``: the one that the peer chooses as installed.
+#: The element type of products and sums; ``default`` is the one that the peer uses without options.
 Precision = Literal["f32", "bf16", "default"]
 Hint = Literal["latency", "throughput"]
 HINTS: tuple[Hint, ...] = ("latency", "throughput")
@@ -31,8 +31,8 @@ class Task:
 
     Attributes:
         model: an ONNX file.
-        feeds: all inputs by name, in the order of the model's dims; the same for every run.
-        threads: the most threads of a run; for throughput, of all concurrent runs.
+        feeds: all inputs by name, with their axes as in the model; the same for every run.
+        threads: the most threads of a run; for throughput, of all concurrent runs together.
         precision: the element type in which the peer multiplies and adds; inputs keep theirs.
         hint: ``latency``: runs one after another; ``throughput``: concurrent runs, each on one
             thread.
@@ -58,7 +58,7 @@ class Peer(ABC):
 
     @classmethod
     def absent(cls) -> str | None:
-        """Return why the peer is not available, without importing it; None if it is."""
+        """Return why the engine is not available, without importing it; None if it is available."""
         try:
             version(cls.distribution)
         except PackageNotFoundError:
@@ -67,7 +67,7 @@ class Peer(ABC):
 
     @classmethod
     def version(cls) -> str:
-        """Return the version of the installed distribution."""
+        """Return the version of the engine's installed distribution."""
         return version(cls.distribution)
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Peer(ABC):
 
     @abstractmethod
     def run(self) -> Sequence[Array]:
-        """Run once on the task's inputs; return the outputs in the model's order and dims."""
+        """Run once on the task's inputs; return the outputs in order, with axes as in the model."""
 
     def callers(self) -> Sequence[Callable[[], object]]:
         """Return functions that run the model; each is called repeatedly by its own thread."""
@@ -94,13 +94,13 @@ class Peer(ABC):
         """Return lower bounds of the time of a run with the peer's kernels: seconds by name.
 
         Raises:
-            VTensorError: they cannot be measured.
+            VTensorError: the bounds cannot be measured.
         """
         return {}
 
 
 def peer_at(place: str) -> type[Peer]:
-    """Import and return the class at ``"package.module:Class"``.
+    """Import and return the class of a peer, given its place, ``"package.module:Class"``.
 
     >>> peer_at("vtensor.benchmark.ours:VTensor").absent() is None
     True

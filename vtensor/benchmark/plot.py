@@ -14,12 +14,12 @@ from vtensor.errors import InputError
 #: Okabe and Ito's colours, which are safe for the colour-blind.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
-#: The height of a model's bars together, as a part of the height of its line.
+#: The height of all bars of a model together, as a fraction of the distance between models.
 _BAR = 0.8
 
 
 def check_plot(path: Path) -> None:
-    """Check that a plot can be drawn to a path.
+    """Check that a plot can be written to a path.
 
     Raises:
         InputError: matplotlib is not installed, or the folder does not exist.
@@ -31,7 +31,12 @@ def check_plot(path: Path) -> None:
 
 
 def plot(report: Report, path: Path) -> list[Path]:
-    """Draw a panel for each precision, as PNG and as SVG, and return the files."""
+    """Draw a figure with a panel for each precision, and return the files that are written.
+
+    Args:
+        report: the report.
+        path: the path of the figure; its suffix is replaced by ``.png`` and by ``.svg``.
+    """
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -63,7 +68,16 @@ def plot(report: Report, path: Path) -> list[Path]:
 def _ratios(
     report: Report, group: str, peer: str, models: Sequence[str]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the line, from the top, and the ratio of a peer on each model; its mean comes last."""
+    """Yield pairs of the index of a line of the panel, from the top, and a peer's ratio for it.
+
+    There is a line for each model, and a last one for the mean over models.
+
+    Args:
+        report: the report.
+        group: the precision.
+        peer: the peer's name.
+        models: the names of the models, from the top.
+    """
     for row in report["rows"]:
         if (row["group"], row["peer"]) == (group, peer) and row["ratio"]:
             yield models.index(row["model"]), row["ratio"]
@@ -75,7 +89,15 @@ def _ratios(
 def _bars(
     axes: Any, ratios: Iterable[tuple[int, Mapping[str, Any]]], place: int, count: int, peer: str
 ) -> None:
-    """Draw a peer's bars from 1 to its ratios, with intervals; to the right the peer is slower."""
+    """Draw a peer's bars, each from 1 to a ratio, with intervals; right of 1 the peer is slower.
+
+    Args:
+        axes: the panel, of matplotlib.
+        ratios: the pairs of ``_ratios``.
+        place: the index of the peer among the peers; it decides the colour.
+        count: the number of peers.
+        peer: the peer's name.
+    """
     height = _BAR / count
     label, colour = peer, _COLOURS[place % len(_COLOURS)]
     for line, ratio in ratios:
@@ -94,7 +116,7 @@ def _bars(
             fontsize=7,
             color="0.25",
         )
-        label = "_"  # one entry in the legend
+        label = "_"  # not in the legend, which has one entry for each peer
 
 
 def _finish(axes: Any, group: str, models: Sequence[str]) -> None:

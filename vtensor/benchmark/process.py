@@ -21,17 +21,18 @@ from vtensor.errors import VTensorError
 
 A = TypeVar("A", bound=Answer)
 
-#: Environment variables of every process: no lower precision than the requested one, few messages;
-#: and those that set the number of threads.
+#: Environment variables of every worker process: the first forbids a lower precision than the
+#: requested one, the second limits messages. Then the variables that set the number of threads.
 _ENVIRONMENT = {"ONEDNN_DEFAULT_FPMATH_MODE": "STRICT", "TF_CPP_MIN_LOG_LEVEL": "2"}
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-#: The most seconds that a process may keep spinning after its answer, and the poll interval.
+#: The most seconds that a process may keep running after its answer, and the poll interval of the
+#: wait for its sleep, in seconds.
 REST_S, LOOK_S = 2.0, 0.002
 
 
 class Gone(VTensorError):
-    """A worker refused, failed, died or hung; ``failed`` is False if it refused."""
+    """A worker process refused a request (``failed`` is False), or failed, died or hung."""
 
     def __init__(self, reason: str, *, failed: bool = True) -> None:
         super().__init__(reason)
@@ -39,12 +40,12 @@ class Gone(VTensorError):
 
 
 class Worker:
-    """A peer's process.
+    """A worker process, which runs a peer and answers requests.
 
     Args:
         place: the peer's place, ``"package.module:Class"``.
-        threads: the number of threads of its libraries.
-        environment: further environment variables.
+        threads: the number of threads of the process's libraries.
+        environment: further environment variables of the process.
     """
 
     def __init__(
@@ -74,7 +75,8 @@ class Worker:
         Args:
             request: a task, the seconds of a round, or None.
             wanted: the type of the answer; see ``messages.py``.
-            limit_s: the most seconds of the answer, and of the peer's import before the first one.
+            limit_s: the most seconds to wait for the answer; before the first answer, also for the
+                import of the peer.
 
         Raises:
             Gone: the worker refused, failed, died, or took too long.
@@ -115,10 +117,10 @@ class Worker:
         self.close()
 
     def _receive(self, wanted: type[A], limit_s: float) -> A:
-        """Return the next message.
+        """Return the next message of the process, which must be of the type ``wanted``.
 
         Raises:
-            Gone: the worker refused or failed, or there is no message within ``limit_s`` seconds.
+            Gone: the worker refused or failed, or sent no message within ``limit_s`` seconds.
         """
         if not self._pipe.poll(limit_s):
             raise Gone(f"no answer within {limit_s:g} s")
@@ -131,11 +133,12 @@ class Worker:
     def _wait_until_asleep(self) -> None:
         """Wait until no thread of the process runs: pools of threads spin before they sleep.
 
-        The threads are observed one after another, and a lock may pass from one to another in
-        between; the process counts as asleep if all threads sleep twice in succession.
+        The threads are observed one after another; in between, one may fall asleep and wake another
+        that was observed before. The process counts as asleep if all threads are found asleep twice
+        in succession.
 
         Raises:
-            Gone: the process keeps running, so that no other one could be timed next to it.
+            Gone: a thread still runs after ``REST_S`` seconds; it would disturb the next timing.
         """
         until, asleep = time.monotonic() + REST_S, 0
         while asleep < 2:
@@ -156,7 +159,11 @@ class Worker:
 
 
 def runs(process: int) -> bool:
-    """Return whether a thread of a process runs or is ready; False if the system cannot tell."""
+    """Return whether any thread of a process runs or is ready; False if the system cannot tell.
+
+    Args:
+        process: the system's number of the process.
+    """
     tasks = Path(f"/proc/{process}/task")
     if not tasks.exists():
         return False
@@ -165,7 +172,10 @@ def runs(process: int) -> bool:
 
 
 def _state(stat: Path) -> str:
-    """Return the state in a file ``stat``: the letter after the name in brackets, if any."""
+    """Return the state of a thread from its file ``stat``: one letter, R if it runs or is ready.
+
+    Empty if the thread has ended.
+    """
     try:
         return stat.read_text().rpartition(")")[2].split()[0]
     except OSError:  # the thread has just ended

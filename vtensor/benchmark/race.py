@@ -20,7 +20,7 @@ A = TypeVar("A", bound=Answer)
 Status = Literal["timed", "skipped", "failed", "disagrees"]
 Advance = Callable[[str], None]
 
-#: The name and the place of VTensor, which is the first contender in every race.
+#: The name of VTensor as a peer, and its place; VTensor is the first contender in every race.
 OURS = {"vtensor": "vtensor.benchmark.ours:VTensor"}
 
 #: The precision of VTensor in every race, as sessions have no other.
@@ -34,9 +34,9 @@ class RaceSettings:
     Attributes:
         threads: the number of threads of each peer.
         rounds: the number of rounds, at least 2.
-        seconds: seconds of timed runs for each peer, in all rounds.
-        limit_s: the most seconds of one answer: loading with the first run, or a round.
-        seed: the seed of the order within rounds, and of the bootstrap.
+        seconds: for each peer, the seconds of timed runs in all rounds together.
+        limit_s: the most seconds to wait for one answer: to load and run first, or to run a round.
+        seed: the seed of the order of peers within rounds, and of the bootstrap.
         hint: latency or throughput; see ``Task``.
     """
 
@@ -55,17 +55,17 @@ class Contender:
     Attributes:
         peer: the peer's name.
         place: the peer's place, ``"package.module:Class"``.
-        precision: the precision that it computes in.
-        limit_s: the most seconds of one answer.
-        status: whether it was timed.
-        reason: why it was not timed.
-        difference: the difference of its outputs from VTensor's.
-        loaded, finished: its answers after loading and at the end.
+        precision: the element type in which the peer multiplies and adds.
+        limit_s: the most seconds to wait for one answer.
+        status: ``timed`` as long as the peer takes part; else why it has left the race.
+        reason: the reason in words for a status other than ``timed``.
+        difference: the difference of the peer's outputs from VTensor's; None before the comparison.
+        loaded, finished: the peer's answers after loading and at the end; None without an answer.
         rounds: the seconds of each run, by round.
-        worker: its process; None before it enters and after it has left.
-        options: further options of its task.
-        bound: the largest accepted difference; None for the precision's.
-        environment: further environment variables of its process.
+        worker: the peer's process; None before the peer enters and after it has left.
+        options: further options of the peer's task.
+        bound: the largest accepted difference; None is the one for the precision, in ``BOUNDS``.
+        environment: further environment variables of the peer's process.
     """
 
     peer: str
@@ -85,14 +85,17 @@ class Contender:
 
     @property
     def version(self) -> str | None:
-        """The peer's version; None if it is not installed."""
+        """The peer's version; None if the peer is not installed."""
         peer = peer_at(self.place)
         return None if peer.absent() else peer.version()
 
     def enter(self, task: Task) -> None:
         """Start the peer's process, load the model and run it once.
 
-        If the peer is absent or does not answer, it leaves.
+        If the peer is absent or does not answer, it leaves the race.
+
+        Args:
+            task: the task; the peer's own precision and options replace those in it.
         """
         if why := peer_at(self.place).absent():
             self.leave("skipped", why)
@@ -103,7 +106,11 @@ class Contender:
         )
 
     def agree(self, ours: Loaded) -> None:
-        """Compare its outputs with VTensor's; it leaves if they differ by more than the bound."""
+        """Compare the peer's outputs with VTensor's; if they differ too much, the peer leaves.
+
+        Args:
+            ours: VTensor's answer, with its outputs.
+        """
         if self.loaded is None:
             return
         try:
@@ -117,7 +124,10 @@ class Contender:
             self.leave("disagrees", f"{text}, and {bound:g} are allowed")
 
     def ask(self, request: Task | float | None, wanted: type[A]) -> A | None:
-        """Return its worker's answer; None if there is none, and it leaves."""
+        """Send a request to the peer's process and return the answer, of the type ``wanted``.
+
+        None if the process refuses, fails or does not answer; the peer then leaves the race.
+        """
         assert self.worker is not None, "a contender that has left is not asked"
         try:
             return self.worker.ask(request, wanted, self.limit_s)
@@ -126,12 +136,12 @@ class Contender:
             return None
 
     def leave(self, status: Status, reason: str) -> None:
-        """End its part in the race, with this status and reason."""
+        """Set the peer's status and reason and end its process: it takes no further part."""
         self.status, self.reason = status, reason
         self.close()
 
     def close(self) -> None:
-        """End its process, if there is one."""
+        """End the peer's process, if there is one."""
         if self.worker is not None:
             self.worker.close()
             self.worker = None
@@ -143,10 +153,10 @@ def race(
     """Load all contenders, compare their outputs with VTensor's, then time them in turns.
 
     Args:
-        task: the model and its inputs; its precision is that of the peers.
-        peers: the peers' places by name.
+        task: the model and its inputs; the precision is that of the peers other than VTensor.
+        peers: the places of the other peers, ``"package.module:Class"``, by name.
         settings: the settings of the race.
-        advance: called with a text about the progress.
+        advance: called with a text that says what happens next.
 
     Returns:
         The contenders: VTensor, then the peers in order.
@@ -172,7 +182,7 @@ def race(
 
 
 def _take_turns(contenders: Sequence[Contender], settings: RaceSettings, advance: Advance) -> None:
-    """Run all rounds, each in a random order of the contenders that have not left."""
+    """Run all rounds: in each, time the contenders that have not left, in a random order."""
     rng = np.random.default_rng(settings.seed)
     for number in range(settings.rounds):
         for place in rng.permutation(len(contenders)):

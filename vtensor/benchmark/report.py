@@ -37,14 +37,14 @@ def measure(
     settings: RaceSettings,
     advance: Advance,
 ) -> Iterator[Row]:
-    """Run a race for each model and precision; yield its rows when it is over.
+    """Run a race for each model and precision, and yield the rows of each race when it is over.
 
     Args:
         cases: the models; an iterator may make them while races run.
-        peers: the peers' places (``"package.module:Class"``) by name.
-        precisions: the peers' precisions; each has its own race.
+        peers: the peers' places (``"package.module:Class"``) by name, without VTensor.
+        precisions: the precisions of the peers; there is a race for each.
         settings: the settings of each race.
-        advance: called with a text about the progress.
+        advance: called with a text that says what happens next.
     """
     for case in cases:
         for precision in precisions:
@@ -57,9 +57,9 @@ def report_of(
     """Return the report of races on one machine with the same settings: rows and means.
 
     Args:
-        description: the description of the machine.
-        settings: the settings of the races.
-        rows: the rows of the races.
+        description: the description of the machine, from ``machine()``.
+        settings: the settings of all races.
+        rows: the rows of all races, from ``measure``.
     """
     return {
         "machine": description,
@@ -76,9 +76,9 @@ def _rows(
     settings: RaceSettings,
     advance: Advance,
 ) -> list[Row]:
-    """Run one race, and return a row for VTensor and for each peer.
+    """Run one race, and return a row for VTensor and a row for each peer.
 
-    A peer's row has the ratio of its times to VTensor's if both were timed.
+    A row has the ratio of the peer's times to VTensor's if both were timed in all rounds.
     """
     task = Task(case.model, case.feeds, settings.threads, precision, settings.hint)
     name = f"{case.name} {precision}"
@@ -94,7 +94,12 @@ def _rows(
 
 
 def _means(rows: Iterable[Row], seed: int) -> Iterator[Row]:
-    """Yield the mean ratio of each peer over all models with a ratio, for each group."""
+    """Yield, for each peer and precision, the mean of the ratios over all models that have one.
+
+    Args:
+        rows: the rows of all races; in each race, VTensor's comes first.
+        seed: the seed of the bootstrap.
+    """
     ratios = defaultdict[tuple[str, str], list[Logs]](list)
     for row in rows:
         if row["peer"] in OURS:
@@ -108,9 +113,13 @@ def _means(rows: Iterable[Row], seed: int) -> Iterator[Row]:
 
 
 def _row(contender: Contender, complete: bool) -> Row:
-    """Return the row of a contender; with times only if ``complete``: it has run all rounds.
+    """Return the row of a contender, without the ratio.
 
     A contender that has run all rounds may still fail at the end, when it is asked for its memory.
+
+    Args:
+        contender: the contender, after the race.
+        complete: True if the contender has run all rounds; only then the row has times.
     """
     loaded, finished = contender.loaded, contender.finished
     return {
@@ -133,5 +142,8 @@ def _row(contender: Contender, complete: bool) -> Row:
 
 
 def failed(rows: Iterable[Row]) -> bool:
-    """Return whether a peer failed or disagreed; absent peers and refusals do not count."""
+    """Return whether a peer failed, or computed other outputs than VTensor, in any of the rows.
+
+    Absent peers and refusals do not count.
+    """
     return any(row["status"] in ("disagrees", "failed") for row in rows)

@@ -24,7 +24,7 @@ DRAWS, CONFIDENCE = 2000, 0.95
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of the seconds of a run."""
+    """Statistics of the times of several runs, in seconds; ``runs`` is the number of runs."""
 
     median_s: float
     p99_s: float
@@ -34,7 +34,7 @@ class Summary:
 
     @classmethod
     def of(cls, rounds: Rounds) -> Summary:
-        """Return the statistics of all runs of all rounds.
+        """Return the statistics of all runs, given the seconds of each run by round.
 
         >>> Summary.of([[1.0, 3.0], [2.0]])
         Summary(median_s=2.0, p99_s=2.98, std_s=0.816496580927726, min_s=1.0, runs=3)
@@ -46,7 +46,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of times, and the ends of its confidence interval."""
+    """A ratio of times, and the ends ``low`` and ``high`` of the ratio's confidence interval."""
 
     value: float
     low: float
@@ -54,13 +54,21 @@ class Ratio:
 
 
 def log_ratios(theirs: Rounds, ours: Rounds) -> Logs:
-    """Return the logarithm of their median time over ours, for each round."""
+    """Return for each round the natural logarithm of a ratio: ``theirs`` over ``ours``.
+
+    The ratio is that of the median times of the round.
+
+    Args:
+        theirs, ours: the seconds of each run, by round, of a peer and of VTensor.
+    """
     pairs = zip(theirs, ours, strict=True)
     return np.array([np.log(np.median(a) / np.median(b)) for a, b in pairs])
 
 
 def mean_ratio(models: Sequence[Logs], seed: int) -> Ratio:
     """Return the geometric mean over models of the geometric mean over each model's rounds.
+
+    The confidence interval of the mean comes from the bootstrap.
 
     Args:
         models: the ``log_ratios`` of each model; at least one.

@@ -62,7 +62,11 @@ def tables(report: Report) -> Iterator[Table]:
 
 
 def notes(report: Report) -> Iterator[str]:
-    """Yield notes on the tables: a busy machine, another precision, peers that were not timed."""
+    """Yield the notes below the tables, a line each.
+
+    A note says that the machine was busy, that peers computed in another precision than VTensor,
+    that a peer was not timed, or that limits could not be measured.
+    """
     load = report["machine"]["load_average"]
     if load > CALM:
         yield f"the load average was {load:.1f} at the beginning: others use this machine, too"

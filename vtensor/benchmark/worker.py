@@ -1,6 +1,7 @@
-"""The program of a peer's process: ``python -m vtensor.benchmark.worker FD PLACE``.
+"""The program of a worker process: ``python -m vtensor.benchmark.worker FD PLACE``.
 
-The process answers requests over a pipe (``messages.py``) in order, and sleeps in between.
+FD is the descriptor of a pipe, PLACE the peer's ``"package.module:Class"``. The process answers
+requests over the pipe (``messages.py``) in order, and sleeps in between.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Starte
 from vtensor.benchmark.peer import Peer, Task, peer_at
 from vtensor.errors import PeerError, VTensorError
 
-#: Linux's name of a process's peak memory. ``ru_maxrss`` would not do: it begins with the memory of
-#: the parent process.
+#: The name of a process's peak memory in ``/proc/self/status``. ``ru_maxrss`` would not do: it
+#: includes the memory that the parent process had.
 _PEAK = "VmHWM:"
 
 
 def serve(peer: Peer, pipe: Connection) -> None:
-    """Answer the requests in a pipe until its other end is closed."""
+    """Answer the requests that come over a pipe, until the other end of the pipe is closed."""
     try:
         pipe.send(Started())
         while True:
@@ -34,14 +35,18 @@ def serve(peer: Peer, pipe: Connection) -> None:
                 pipe.send(answer(peer, pipe.recv()))
             except PeerError as error:
                 pipe.send(Refused(str(error), failed=False))
-            except Exception as error:  # peers may raise any kind
+            except Exception as error:  # peers may raise errors of any kind
                 pipe.send(Refused(f"{type(error).__name__}: {error}", failed=True))
     except EOFError:
         return
 
 
 def answer(peer: Peer, request: Task | float | None) -> Answer:
-    """Return the answer to a request: a task, the seconds of a round, or None at the end.
+    """Do what a request asks for, and return the answer.
+
+    Args:
+        peer: the peer.
+        request: a task to load, the seconds of a round, or None at the end.
 
     Raises:
         Exception: of any kind, if the peer fails.
@@ -52,7 +57,7 @@ def answer(peer: Peer, request: Task | float | None) -> Answer:
 
 
 def load(peer: Peer, task: Task) -> Loaded:
-    """Load a task and run it once.
+    """Load a task, run it once, and return the times and the outputs.
 
     The outputs are copied, since a peer may use their memory again.
     """
@@ -65,7 +70,10 @@ def load(peer: Peer, task: Task) -> Loaded:
 
 
 def timed(peer: Peer, budget_s: float) -> Timed:
-    """Time runs for ``budget_s`` seconds, at least one, after a run that warms the caches."""
+    """Time runs for ``budget_s`` seconds, and return the times.
+
+    There is at least one timed run, after an untimed one that warms the caches.
+    """
     callers = peer.callers()
     if len(callers) > 1:
         return Timed(side_by_side(callers, budget_s))
@@ -81,9 +89,14 @@ def timed(peer: Peer, budget_s: float) -> Timed:
 
 
 def side_by_side(callers: Sequence[Callable[[], object]], budget_s: float) -> list[float]:
-    """Return the seconds from the end of one run to the next, of callers that run concurrently.
+    """Call functions concurrently, each in its own thread, and return the seconds between runs.
 
-    Each number is a mean over as many runs as there are callers, since two runs may end at once.
+    The seconds are those from the end of one run to the end of the next one, in any thread. Each
+    number is a mean over as many runs as there are callers, since two runs may end at once.
+
+    Args:
+        callers: the functions; a call is a run.
+        budget_s: the seconds for which each function is called again and again.
     """
     meet, ends = Barrier(len(callers)), list[float]()
 
@@ -106,9 +119,9 @@ def side_by_side(callers: Sequence[Callable[[], object]], budget_s: float) -> li
 def finished(peer: Peer) -> Finished:
     """Return the answer at the end: peak memory, conversions and limits.
 
-    If the limits cannot be measured, the answer has the reason in their place.
+    If the limits cannot be measured, the answer has the reason instead of limits.
     """
-    peak = peak_bytes()  # before the other facts need more
+    peak = peak_bytes()  # first, since the calls below need more memory
     conversions = peer.conversions()
     try:
         return Finished(peak, conversions, dict(peer.limits()))
@@ -117,7 +130,7 @@ def finished(peer: Peer) -> Finished:
 
 
 def peak_bytes() -> int | None:
-    """Return the peak memory of this process; None if the system does not report it.
+    """Return the peak memory of this process in bytes; None if the system does not report it.
 
     >>> peak_bytes() is None or peak_bytes() > 1 << 20
     True

@@ -1,7 +1,7 @@
-"""ParametersAndDimensionCheck: the source of an operator's check, generated from its declaration.
+"""ParametersAndDimensionCheck: Python code that checks a call, generated from the declaration.
 
-The text of ``check_source`` is compiled under a file name by which tracebacks and debuggers can
-show its lines.
+The code has a file name of its own, for which ``linecache`` holds its lines: tracebacks and
+debuggers can show them.
 
 Source: the paper, section 4.4.
 """
@@ -32,12 +32,14 @@ class CheckSource:
 
     Attributes:
         name: the operator's name.
-        cls: its class, with the parameters.
-        inputs, outputs: the roles of its operands.
+        cls: the operator's class, whose fields are the parameters.
+        inputs, outputs: the roles of the operator's operands.
         many: the roles that stand for any number of operands.
-        dims: rows of dims by role.
-        equal: pairs of products that must be equal.
-        holds: further conditions, as pairs of a function and a message.
+        dims: by role, the dim names that are declared for the operand.
+        equal: pairs of products of sizes and parameters that must be equal, as text:
+            ``("x.C", "w.I * group")``.
+        holds: pairs of a condition and a message. The condition is called with the instance and the
+            inputs; if it returns False, an error is raised with the message.
     """
 
     name: str
@@ -56,8 +58,8 @@ def parameter_error(name: str, field: str, value: object, rule: str) -> Paramete
     Args:
         name: the operator's name.
         field: the parameter's name.
-        value: its value.
-        rule: what the parameter must be.
+        value: the parameter's value.
+        rule: what the parameter must be, such as ``"at least 1"``.
     """
     return ParameterError(f"{name}({field}={value!r}): {field} must be {rule}")
 
@@ -73,7 +75,14 @@ def _plural(phrase: str) -> str:
 
 
 def _type_rule(hint: Any) -> tuple[str, str]:
-    """Return the Python expression that tests ``value`` for an annotation, and its English."""
+    """Return a Python expression that tests the type of the variable ``value``, and a noun phrase.
+
+    Args:
+        hint: the type that the value must have: a parameter's annotation.
+
+    Returns:
+        The expression, and the type in words for messages, such as ``"a tuple of 2 integers"``.
+    """
     if typing.get_origin(hint) is tuple:
         args = typing.get_args(hint)
         if args[-1] is not Ellipsis and len(set(args)) > 1:
@@ -98,13 +107,13 @@ def _type_rule(hint: Any) -> tuple[str, str]:
     return "True", "value"
 
 
-#: Returns the types of a class's fields. Cached, since Python compiles the annotations' texts.
+#: Returns the types of a class's fields by name. Cached, since Python compiles each annotation.
 _hints = cache(typing.get_type_hints)
 
 
 @cache
 def parameter_lines(name: str, cls: type) -> Sequence[str]:
-    """Return the lines of Python that check the parameters of an instance ``op``.
+    """Return lines of Python that check the parameters of the instance in the variable ``op``.
 
     Args:
         name: the operator's name, for errors.
@@ -137,7 +146,7 @@ def _unpacked(roles: Sequence[str], many: frozenset[str]) -> str:
 
 
 def check_source(source: CheckSource) -> str:
-    """Return the source of an operator's ParametersAndDimensionCheck."""
+    """Return an operator's check as Python code: ``def check_NAME(node, op, inputs, outputs)``."""
     name = source.name
     lines = [
         f"def check_{name}(node, op, inputs, outputs):",
@@ -177,12 +186,12 @@ def check_source(source: CheckSource) -> str:
 
 
 def compile_text(text: str, file_name: str, names: Mapping[str, object]) -> dict[str, Any]:
-    """Run generated source and return its namespace; tracebacks can show its lines.
+    """Run generated Python code and return its global variables by name.
 
     Args:
-        text: the source.
-        file_name: the name of its pretended file.
-        names: the global names that it uses.
+        text: the code; tracebacks can show its lines.
+        file_name: the name of the code in tracebacks; no such file exists.
+        names: the values of the global variables that the code reads, by name.
     """
     linecache.cache[file_name] = (len(text), None, text.splitlines(keepends=True), file_name)
     namespace: dict[str, Any] = dict(names)
@@ -191,22 +200,23 @@ def compile_text(text: str, file_name: str, names: Mapping[str, object]) -> dict
 
 
 def parameter_names(cls: type) -> dict[str, object]:
-    """Return the global names that ``parameter_lines`` use."""
+    """Return the global variables that the code of ``parameter_lines`` reads: values by name."""
     hints = _hints(cls).values()
     types = {hint.__name__: hint for hint in hints if isinstance(hint, type)}
     return {"OpenSize": OpenSize, "parameter_error": parameter_error, **types}
 
 
 def check_names(source: CheckSource) -> dict[str, object]:
-    """Return the global names that ``check_source`` uses."""
+    """Return the global variables that the code of ``check_source`` reads: values by name."""
     return {"dim_error": dim_error, **parameter_names(source.cls)}
 
 
 @cache
 def compile_check(source: CheckSource) -> Check:
-    """Return the compiled check, ``check(node, op, inputs, outputs)``.
+    """Compile the code of ``check_source`` and return ``check(node, op, inputs, outputs)``.
 
-    It raises a ``ParameterError`` or a ``DimError``.
+    The returned function raises a ``ParameterError`` if a parameter of ``op`` breaks a rule, a
+    ``DimError`` if the dims or sizes of the operands do.
     """
     text = check_source(source)
     namespace = compile_text(text, f"<generated check of {source.name}>", check_names(source))
@@ -216,10 +226,10 @@ def compile_check(source: CheckSource) -> Check:
 
 @cache
 def input_check(source: CheckSource) -> Callable[[object, Sequence[VTensor]], None] | None:
-    """Return the check of parameters and inputs together, which runs before ``compute``.
+    """Return the function ``check(op, inputs)`` that must be called before ``compute``.
 
-    None if the operator declares neither ``dims_of`` nor ``holds``. The check raises a
-    ``DimError``.
+    The returned function raises a ``DimError`` if the call breaks a rule on parameters and inputs
+    together, declared by ``dims_of`` or ``holds``. None if the operator declares neither.
     """
     named = [
         (field.name, field.metadata["dims_of"])
@@ -247,7 +257,7 @@ def input_check(source: CheckSource) -> Callable[[object, Sequence[VTensor]], No
 
 
 def parameter_check(name: str, cls: type) -> Callable[[object], None]:
-    """Return the compiled check of an instance's parameters, which raises a ``ParameterError``.
+    """Return a function that raises a ``ParameterError`` if a parameter of an instance is wrong.
 
     Args:
         name: the operator's name.
@@ -262,12 +272,12 @@ def parameter_check(name: str, cls: type) -> Callable[[object], None]:
 
 
 def dim_error(label: str, operands: Mapping[str, VTensor], rule: str) -> DimError:
-    """Return the error of a failed check, with one line for each operand.
+    """Return the error of a failed check; its message has a line for each operand.
 
     Args:
-        label: the operator and the node.
+        label: the names of the operator and the node, with which the message begins.
         operands: the operands by role.
-        rule: the rule that does not hold.
+        rule: the rule that does not hold, in words.
     """
     rows = {role: (t.dtype, t.dims) for role, t in operands.items()}
     return DimError(describe(f"{label}: {rule}", rows))

@@ -1,4 +1,4 @@
-"""Checks of the arguments of ``@operator``: a typo is an error there, not at the first call."""
+"""Checks of the arguments of ``@operator``: a typo is found at registration, not in a call."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from vtensor.language.dims import DimSpec, product_source
 
 
 def parsed_dims(name: object, dims: object, parameters: Sequence[str]) -> dict[str, DimSpec]:
-    """Return the parsed rows of dims, by role without its star.
+    """Return the dim names that are declared for each operand, parsed: by role, without a ``*``.
 
     Args:
         name: the operator's name.
-        dims: the rows of dims by role, as ``@operator`` takes them.
+        dims: by role, a row of dim names such as ``"N C"``; ``"*y"`` is a role of many operands.
         parameters: names of the parameters of ``compute`` after ``self``; the first must be the
             context.
 
     Raises:
         GraphError: the name is no identifier, ``dims`` is no mapping of texts, or the roles and
             ``compute`` disagree.
-        DimError: a row is no row of dim names.
+        DimError: a row has a name that is no identifier, or a name twice.
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise GraphError(f"operator {name!r}: its name must be an identifier, such as 'Scale'")
@@ -58,9 +58,9 @@ def check_equal(
 
     Args:
         name: the operator's name.
-        cls: its class, with the parameters.
+        cls: the operator's class, whose fields are the parameters.
         equal: pairs of products, ``("x.C", "w.I * group")``.
-        specs: its rows of dims, by role.
+        specs: by role, the dim names that are declared for the operand.
 
     Raises:
         GraphError: a pair is no pair of products, or names something that does not exist.
@@ -84,7 +84,16 @@ def check_equal(
 
 
 def _fault(cls: type, factor: str, specs: Mapping[str, DimSpec]) -> str:
-    """Return why a factor of a product does not exist; empty if it does."""
+    """Return why a factor of an equality is wrong: its role, dim or parameter does not exist.
+
+    Args:
+        cls: the operator's class, whose fields are the parameters.
+        factor: ``"x.C"``, a parameter or an integer.
+        specs: by role, the dim names that are declared for the operand.
+
+    Returns:
+        The reason; empty if the factor is right.
+    """
     if match := re.fullmatch(r"([^\W\d]\w*)\.(\w+)", factor):
         role, dim = match.groups()
         if role not in specs:
@@ -102,7 +111,7 @@ def check_annotations(name: str, cls: type) -> None:
     """Check that the annotations of the parameters can be evaluated at registration.
 
     Raises:
-        GraphError: an annotation cannot.
+        GraphError: an annotation cannot be evaluated.
     """
     try:
         typing.get_type_hints(cls)

@@ -1,4 +1,4 @@
-"""Declarations of operands' dims, and the expressions that check them; rules of sizes.
+"""Declarations of operands' dims, the Python expressions that check them, and rules of sizes.
 
 A declaration is a row of names: ``"N C H W"`` means exactly these dims, in any order; in
 ``"G? O I h w"`` G may be absent; ``"* M K"`` means these and any others. An equality compares two
@@ -19,8 +19,8 @@ class DimSpec:
     """A parsed row of dim names.
 
     Attributes:
-        required, optional: the names without and with ``?``.
-        open: the row has a ``*``: any other dims may be there as well.
+        required, optional: the names that are written without and with ``?``.
+        open: True if the row has a ``*``: an operand may have any other dims as well.
         names: all names, in the order of the row.
     """
 
@@ -51,10 +51,10 @@ class DimSpec:
         )
 
     def of_rank(self, rank: int) -> tuple[str, ...] | None:
-        """Return the names of ``rank`` axes, in the declared order.
+        """Return the dims of an operand with ``rank`` axes, in the order of the row.
 
         The optional dims that come first in the row are left out first. None if the row cannot have
-        this many names, or is open.
+        ``rank`` names, or is open.
 
         >>> DimSpec.parse("N C D? H? W").of_rank(4)
         ('N', 'C', 'H', 'W')
@@ -66,7 +66,11 @@ class DimSpec:
         return tuple(name for name in self.names if name not in absent)
 
     def condition(self, role: str) -> str:
-        """Return the Python expression that is true if the operand ``role`` has these dims."""
+        """Return a Python expression that is true if the VTensor ``role`` has these dims.
+
+        Args:
+            role: the name of the variable that holds the VTensor.
+        """
         required = "{" + ", ".join(repr(name) for name in self.required) + "}"
         if self.open:
             return f"{role}.dims.keys() >= {required}" if self.required else "True"
@@ -77,7 +81,13 @@ class DimSpec:
 
 
 def product_source(expression: str) -> str:
-    """Return the Python expression of one side of an equality.
+    """Return the Python expression that computes a product of sizes and parameters.
+
+    In the Python expression, the names of the roles are variables that hold the operands, and
+    ``op`` is the operator instance.
+
+    Args:
+        expression: one side of an equality, ``"w.G * w.I"``.
 
     Raises:
         DimError: the text is no product of ``role.DIM``, parameters and integers.
@@ -103,14 +113,19 @@ def product_source(expression: str) -> str:
 def is_one(size: int) -> bool:
     """Return whether a size is the plain integer 1; a symbolic size never is.
 
-    Code that tests this first adds fewer guards to a trace, so a symbolic plan that is recorded for
-    a batch of one holds for other batches.
+    Code that calls this function before it compares a size adds fewer guards to a trace, so that a
+    symbolic plan that is recorded for a batch of 1 also holds for other batches.
     """
     return type(size) is int and size == 1
 
 
 def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
-    """Return whether two tensors have the same dims and sizes; a symbolic size never equals 1.
+    """Return whether two tensors have the same dims, in any order, with the same sizes.
+
+    A symbolic size and the number 1 count as different, and add no guard.
+
+    Args:
+        dims, other: the sizes of each tensor by dim.
 
     >>> same_sizes({"N": 2, "C": 3}, {"C": 3, "N": 2}), same_sizes({"N": 1}, {"N": 2})
     (True, False)
@@ -121,14 +136,18 @@ def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
 
 
 def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
-    """Return the dims of an element-wise result: all names, each with its largest size.
+    """Return the sizes by dim of an element-wise result: the dims of all operands.
 
-    An operand in which a dim has size 1 or is absent is broadcast along it. The order is that of
-    the operand with the most dims, then the others' names; it depends on the order of the operands
-    only if they tie.
+    A dim's size is the one that is not 1, if any operand has such a size; an operand in which the
+    dim has size 1 or is absent is broadcast along it. The dims are in the order of the operand with
+    the most dims; the names that only other operands have come after them. Of operands with equally
+    many dims, the first one counts.
+
+    Args:
+        operands: for each operand, its sizes by dim.
 
     Raises:
-        DimError: two sizes of one name differ and neither is 1.
+        DimError: two sizes of one dim differ and neither is 1.
 
     >>> broadcast({"C": 3}, {"N": 2, "C": 3, "H": 1}, {"H": 5})
     {'N': 2, 'C': 3, 'H': 5}
@@ -147,10 +166,10 @@ def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
 
 
 def dim_names(row: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names in a row: a text with spaces, or a sequence of names.
+    """Return the dim names in ``row``: a text with spaces between the names, or a sequence of them.
 
     Raises:
-        DimError: the row is neither, or a name is there twice.
+        DimError: ``row`` is neither, or has a name twice.
 
     >>> dim_names("N C"), dim_names(["batch"])
     (('N', 'C'), ('batch',))

@@ -14,7 +14,7 @@ import numpy as np
 
 from vtensor.errors import DTypeError
 
-#: Element types of NumPy's own, with NumPy's names.
+#: The element types that NumPy itself has: NumPy's name by ours.
 _NUMPY_NAMES: dict[str, str] = {
     "f64": "float64",
     "f32": "float32",
@@ -32,8 +32,8 @@ _NUMPY_NAMES: dict[str, str] = {
     "c128": "complex128",
 }
 
-#: Element types from ``ml_dtypes``, with its names. Two bytes hold a bf16, one byte any other
-#: element, however few its bits are.
+#: The element types that only ``ml_dtypes`` has: its name by ours. An element of bf16 takes two
+#: bytes of memory; of any other type one byte, even if it has fewer than 8 bits.
 _ML_DTYPES_NAMES: dict[str, str] = {
     "bf16": "bfloat16",
     "f8e4m3fn": "float8_e4m3fn",
@@ -50,11 +50,11 @@ _ML_DTYPES_NAMES: dict[str, str] = {
     "u2": "uint2",
 }
 
-#: Floats of at most 8 bits, and integers of fewer: no kernel computes in these types.
+#: Floats of at most 8 bits, and integers of fewer than 8: no kernel computes in these types.
 NARROW_FLOATS = tuple(name for name in _ML_DTYPES_NAMES if name[0] == "f")
 NARROW_INTEGERS = tuple(name for name in _ML_DTYPES_NAMES if name[0] in "su")
 
-#: Element types by NumPy's or ``ml_dtypes``' name.
+#: Our name of an element type by NumPy's or ``ml_dtypes``' name.
 _FROM_NUMPY = {numpy_name: name for name, numpy_name in (_NUMPY_NAMES | _ML_DTYPES_NAMES).items()}
 
 #: Size of one element in memory, in bytes, by name.
@@ -66,7 +66,7 @@ ITEMSIZE |= {name: 2 if name == "bf16" else 1 for name in _ML_DTYPES_NAMES}
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy type of an element type.
+    """Return the NumPy type of the element type with this name.
 
     Raises:
         DTypeError: no element type has this name.
@@ -85,11 +85,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def exponent(name: str) -> tuple[int, int]:
-    """Return an element's bytes, and the mask of the bits that are all set if it is not finite.
+    """Return the bytes of an element, and a mask of bits that are all set in infinities and NaN.
 
-    The mask is 0 for types whose elements are always finite. Of complex types both numbers are
+    The mask is 0 for types whose elements are always finite. For complex types both numbers are
     those of the real part. In types that encode NaN as minus zero, negative numbers have all bits
-    of the mask, too.
+    of the mask set, too.
 
     Raises:
         DTypeError: no element type has this name.
@@ -109,7 +109,7 @@ def exponent(name: str) -> tuple[int, int]:
 
 @cache
 def bits(name: str) -> int:
-    """Return the number of bits of an element; narrow types have fewer bits than their memory.
+    """Return the number of bits of an element, which may be fewer than its memory has.
 
     >>> bits("f32"), bits("s4")
     (32, 4)
@@ -120,7 +120,7 @@ def bits(name: str) -> int:
 
 @cache
 def from_numpy(dtype: np.dtype[Any]) -> str:
-    """Return the element type of a NumPy type of any byte order.
+    """Return VTensor's name of the element type of a NumPy type, whatever its byte order.
 
     Raises:
         DTypeError: VTensor has no such element type (strings, objects, ...).

@@ -12,11 +12,11 @@ _EXACT_TYPES = frozenset([int, bool, str, bytes, type(None)])
 
 
 def exact(value: Any) -> Hashable:
-    """Return a key of a parameter, or of an operator with its parameters.
+    """Return a key of a parameter's value, or of an operator instance with its parameters.
 
-    Two keys are equal if their values have one type and no operation can tell them apart: 0.0 and
-    -0.0 have different keys, 1 and True too; all NaN have the same one. A key can be hashed if its
-    value can.
+    Two keys are equal if their values have the same type and no operation can tell the values
+    apart: 0.0 and -0.0 have different keys, 1 and True too; all NaN of a type have one key. A key
+    can be hashed if its value can.
 
     >>> exact(0.0) == exact(-0.0), exact(1) == exact(1.0)
     (False, False)
@@ -32,7 +32,7 @@ def exact(value: Any) -> Hashable:
         return kind, tuple([exact(getattr(value, name)) for name in names])
     if isinstance(value, (float, complex)):
         return kind, repr(value)
-    if hasattr(value, "tobytes"):  # one of NumPy's numbers
+    if hasattr(value, "tobytes"):  # a NumPy scalar
         return kind, value.tobytes() if value == value else "nan"
     return kind, value
 

@@ -1,8 +1,8 @@
 """Expressions: the computation of a point-wise operator for one element, as data.
 
-An operator declares one (the trait ``Pointwise``); libraries translate it into a program, a chain
-of their own functions, or a part of another operator's call. Values are numbers; truth values are
-0 and 1.
+A point-wise operator declares its expression by the trait ``Pointwise``. A library translates the
+expression into code, into a chain of its own functions, or into a part of another operator's call.
+Values are numbers; truth values are 0 and 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Expression:
     max(mul(x0, 2), 0)
 
     Attributes:
-        operand: the operand's index; -1 for a function.
+        operand: the operand's index among the operator's inputs; -1 for a function.
         function: the function's name; empty for an operand.
         arguments: the function's arguments.
         dtype: the element type of the value in memory; empty if it is not known, as for an
@@ -90,7 +90,7 @@ class Expression:
         return _of("le", other, self)
 
     def equals(self, other: Expression | float) -> Expression:
-        """Return the truth value of equality."""
+        """Return 1 if the two values are equal, else 0."""
         return _of("eq", self, other)
 
     def __and__(self, other: Expression) -> Expression:
@@ -125,7 +125,7 @@ class Expression:
         return _of("abs", self)
 
     def apply(self, function: str) -> Expression:
-        """Return a function of this value, given its name: one of ``FUNCTIONS``."""
+        """Return the result of a function of this value, given its name in ``FUNCTIONS``."""
         return _of(function, self)
 
     def exp(self) -> Expression:
@@ -161,7 +161,11 @@ class Expression:
         return self.max(0) + (-self.abs()).exp().log1p()
 
     def to(self, dtype: str) -> Expression:
-        """Return the value converted to an element type: cut off, wrapped around or rounded."""
+        """Return the value converted to an element type.
+
+        A float loses its fraction in an integer type, an integer its upper bits in a narrower type;
+        a float is rounded to a narrower one.
+        """
         return Expression(function=f"to_{dtype}", arguments=(self,), dtype=dtype)
 
 
@@ -177,7 +181,7 @@ FUNCTIONS = (
 def select(
     condition: Expression, holds: Expression | float, fails: Expression | float
 ) -> Expression:
-    """Return the value ``holds`` where the condition is true, else the value ``fails``."""
+    """Return the value ``holds`` where ``condition`` is true (1), else the value ``fails``."""
     return _of("select", condition, holds, fails)
 
 

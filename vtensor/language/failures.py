@@ -1,4 +1,4 @@
-"""The place of a function in its file, and of an error in an author's file, for messages."""
+"""File and line of a function, or of an error in an operator author's file, for messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Return a function's file and line; its module or type if it is not written in Python.
+    """Return a function's place, ``"FILE:LINE"``.
 
-    A generated function has an attribute ``__place__``: the place of the call that generated it.
+    If the function is not written in Python, return its module or the name of its type. A generated
+    function has an attribute ``__place__``: the file and line of the call that generated it.
     """
     inner = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
     if place := getattr(inner, "__place__", ""):
@@ -25,12 +26,14 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def raised(error: BaseException, place: str, kind: bool = True) -> str:
-    """Return an error in one line, with the last line of an author's file in its traceback.
+    """Return an error's message, with the line of the author's file at which the error was raised.
+
+    The line is the last one of that file in the traceback; if there is none, it is left out.
 
     Args:
         error: the error.
-        place: the place of the author's function, from ``place_of``; only its file is used.
-        kind: begin with the error's type.
+        place: ``"FILE:LINE"`` of the author's function, from ``place_of``; only the file is used.
+        kind: True begins with the name of the error's type.
 
     >>> raised(KeyError("O"), "handlers.py:3")
     "KeyError: 'O'"

@@ -36,7 +36,7 @@ class ArrayLike(Protocol):
     """An argument that NumPy can convert to an array."""
 
     def __array__(self, dtype: Any = None, /) -> np.ndarray[Any, Any]:
-        """Return the array."""
+        """Return the object as an array; of the element type ``dtype`` unless that is None."""
 
 
 @dataclass(eq=False, repr=False)
@@ -54,6 +54,23 @@ class Graph:
     output relu
 
     Errors name the node, and a failed call leaves the graph as it was.
+
+    Attributes:
+        name: the graph's name.
+        values: all inputs, constants and outputs of nodes, by name.
+        constants: the constants' arrays by name.
+        inputs: the names of the inputs, in order.
+        outputs: by name of each output, the name of its value, in order.
+        nodes: the nodes by name, in order.
+        sealed: True once the graph is immutable.
+        merged: the names of nodes that a simplification removed, each with the name of the node
+            that does its work now.
+        offers: by name of a node, the nodes after it that a library may fuse into it, in order; the
+            library takes the first few of them, or all.
+        rewritten: the number of applications of each rewrite rule, by the rule's name.
+        applied: a pair for each application of a rewrite rule: the rule's name, and the name of the
+            node at which its pattern ended.
+        passes: the names of the simplifications that ran.
     """
 
     name: str = "graph"
@@ -63,22 +80,17 @@ class Graph:
     outputs: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     sealed: bool = False
-    #: Nodes that a simplification removed, each with the node that does its work now.
     merged: dict[str, str] = field(default_factory=dict)
-    #: By node, the nodes after it that a library may fuse into it: the first few, or all, in order.
     offers: Mapping[str, Sequence[Node]] = field(default_factory=dict)
-    #: The number of applications of each rewrite rule, by name.
     rewritten: Mapping[str, int] = field(default_factory=dict)
-    #: Each application of a rule: its name, and the node at which its pattern ended.
     applied: Collection[tuple[str, str]] = frozenset()
-    #: The simplifications that ran.
     passes: tuple[str, ...] = ()
     _scope: str = field(default="", init=False)
     _next: dict[str, int] = field(default_factory=dict, init=False)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Put a name in front of all nodes and constants that are added inside; scopes nest.
+        """Put ``name/`` before the names of nodes and constants that a block adds; scopes nest.
 
         >>> from ops import Relu
         >>> g = Graph()
@@ -98,8 +110,8 @@ class Graph:
 
         Args:
             name: the input's name.
-            dims: sizes by name, in presentation order. A size of None is open: each run decides it,
-                the same for every input whose dim of this name is open.
+            dims: sizes by dim, in the order of the axes of the user's arrays. A size of None is
+                open: each run decides it, the same for every input whose dim of this name is open.
             dtype: element type.
 
         >>> from ops import Relu
@@ -119,7 +131,7 @@ class Graph:
         Args:
             array: the values. The graph holds this array, not a copy; it must not change.
             dims: names of the array's axes, in order: ``"O I h w"`` or a sequence of names.
-            name: the constant's name; by default ``constant:index``.
+            name: the constant's name; by default ``constant:0``, ``constant:1``, ...
 
         Raises:
             DimError: ``dims`` does not have one name for each axis, or has a name twice.
@@ -160,8 +172,10 @@ class Graph:
         Args:
             op: an operator instance, ``Conv2D(strides=(2, 2))``.
             inputs: values of this graph.
-            name: the node's name; by default ``Op:index``. A scope's name goes in front of either.
-            outputs: the output values' names; by default the node's name, then ``name:index``.
+            name: the node's name; by default the operator's name and a number, ``Conv2D:0``. A
+                scope's name goes in front of either.
+            outputs: the output values' names; by default the node's name for the first, then
+                ``name:1``, ``name:2``, ...
 
         Returns:
             The output VTensor; a tuple if the operator has several outputs. Type checkers see the
@@ -188,12 +202,13 @@ class Graph:
         name: str,
         outputs: Sequence[str],
     ) -> tuple[VTensor, ...]:
-        """Add a node without running ``compute``, given the types and dims of its outputs.
+        """Add a node without running ``compute``, and return its output values.
 
         Args:
             op: an operator instance.
             inputs: values of this graph.
-            made: outputs of the operator on inputs with the same dims and element types.
+            made: outputs of the operator in an earlier call, on inputs with the same dims and
+                element types; the new outputs have their dims and element types.
             name: the node's name.
             outputs: the output values' names.
 
@@ -210,7 +225,13 @@ class Graph:
     def _insert(
         self, name: str, op: object, inputs: Sequence[VTensor], results: Sequence[VTensor]
     ) -> None:
-        """Add a node, whose name is free, and its output values.
+        """Add a node and its output values.
+
+        Args:
+            name: the node's name, which is known to be free.
+            op: an operator instance.
+            inputs: values of this graph.
+            results: the output values.
 
         Raises:
             GraphError: an output's name is taken, or given twice.
@@ -230,10 +251,14 @@ class Graph:
         self.nodes[name] = Node(name, op, label_of(op), input_names, output_names)
 
     def output(self, value: VTensor, name: str = "") -> None:
-        """Make a value an output of the graph, under its own name or another.
+        """Make a value an output of the graph.
+
+        Args:
+            value: a value of this graph.
+            name: the output's name; by default the value's.
 
         Raises:
-            GraphError: it is no value of this graph, or the output's name is taken.
+            GraphError: ``value`` is of another graph, or the output's name is taken.
         """
         self._check_not_sealed()
         if not isinstance(value, VTensor) or self.values.get(value.name) is not value:
@@ -263,10 +288,10 @@ class Graph:
         """Return a sealed copy of the graph with numbers in place of its open sizes.
 
         Args:
-            sizes: the numbers by name of the open size.
+            sizes: by name of each open size, its number.
 
         Raises:
-            DimError: a size is missing, or an operator does not take it.
+            DimError: a number is missing, or an operator refuses the sizes.
 
         >>> from ops import Relu
         >>> g = Graph("tiny")
@@ -291,10 +316,13 @@ class Graph:
         return graph.seal()
 
     def delivering(self, names: Iterable[str]) -> Graph:
-        """Return a sealed copy of the graph that also delivers these values, under their own names.
+        """Return a sealed copy of the graph in which the values of these names are outputs, too.
+
+        Each of these outputs has the name of its value. The present outputs stay.
 
         Raises:
-            GraphError: there is no such value, or an output of this name delivers another value.
+            GraphError: there is no such value, or a present output of this name delivers another
+                value.
         """
         asked = list(names)
         if unknown := [name for name in asked if name not in self.values]:
@@ -305,11 +333,11 @@ class Graph:
         return replace(self, outputs=outputs).seal()
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
-        """Return the graph as a networkx graph, whose edges are values.
+        """Return the graph as a networkx graph, which has an edge for each input of each node.
 
-        The edge attribute ``value`` is the value's name. Inputs and constants are nodes of kind
-        ``input`` and ``constant``. The attributes hold everything, so that ``from_networkx``
-        returns an equal graph.
+        The edge attributes ``value`` and ``position`` are the value's name and its index among the
+        node's inputs. The node attribute ``kind`` is ``input``, ``constant`` or ``node``. The
+        attributes hold everything, so that ``from_networkx`` returns an equal graph.
         """
         import networkx as nx
 
@@ -369,7 +397,7 @@ class Graph:
         Args:
             text: a graph's text, as ``str(graph)`` returns it; ``vtensor/language/text.py`` has the
                 grammar.
-            constants: the values of constants by name, their elements in the order of the dims.
+            constants: the constants' arrays by name, with their axes in the order of the dims.
                 Single numbers may be in the text instead.
 
         Raises:
@@ -390,7 +418,13 @@ class Graph:
         return parse_graph(text, constants or {}, cls())
 
     def _add_networkx_node(self, name: str, node: Mapping[str, Any], edges: Iterable[Any]) -> None:
-        """Add the input, constant or node that one node of a networkx graph describes."""
+        """Add the input, constant or node that one node of a networkx graph describes.
+
+        Args:
+            name: the name of the networkx node.
+            node: the attributes of the networkx node.
+            edges: the edges that end at the networkx node, with their attributes.
+        """
         if node["kind"] == "input":
             self.input(name, node["tensor"].dims, node["tensor"].dtype)
         elif node["kind"] == "constant":
@@ -405,10 +439,10 @@ class Graph:
             raise GraphError(f"graph {self.name!r} is sealed; build a new one")
 
     def _free(self, name: str) -> str:
-        """Return a name that no value and no node has.
+        """Return ``name`` after checking that no value and no node has it.
 
         Raises:
-            GraphError: the name is taken, or the graph is sealed.
+            GraphError: a value or a node has the name, or the graph is sealed.
         """
         self._check_not_sealed()
         if name in self.values or name in self.nodes:
@@ -416,7 +450,13 @@ class Graph:
         return name
 
     def _named(self, name: str, stem: str) -> str:
-        """Return a free name in the scope: ``name``, or ``stem:index`` if that is empty."""
+        """Return ``name``, or ``stem:0``, ``stem:1``, ... if it is empty, with the scope in front.
+
+        The number after ``stem`` is the next one for which the name is free.
+
+        Raises:
+            GraphError: a value or a node has the name, or the graph is sealed.
+        """
         if name:
             return self._free(self._scope + name)
         self._check_not_sealed()
@@ -449,7 +489,7 @@ class Graph:
 
 
 def same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Return whether two arrays have one type, one shape and the same bytes; NaN equals NaN.
+    """Return whether two arrays have the same type, shape and bytes; NaN of equal bytes are equal.
 
     >>> import numpy as np
     >>> same_bytes(np.array([np.nan]), np.array([np.nan])), same_bytes(np.zeros(1), -np.zeros(1))

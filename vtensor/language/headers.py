@@ -11,7 +11,7 @@ def get_include() -> str:
     """Return the folder that a compiler needs after ``-I`` for ``#include "vtensor/step.h"``.
 
     Raises:
-        LibraryError: the header is missing: VTensor's sources are there, but it is not installed.
+        LibraryError: the header is missing, since VTensor runs from its sources, not installed.
 
     >>> (Path(get_include()) / "vtensor" / "step.h").is_file()
     True

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from vtensor.language.process.forks import locked, process_lock
 
-#: Held while modules that register operators are imported; a fork waits for it. A thread that holds
-#: another lock never acquires it.
+#: The lock that is held while modules that register operators are imported; a fork waits for it.
+#: A thread that holds another process lock never acquires this one.
 importing = process_lock(0)
 
 
@@ -19,14 +19,14 @@ class Row(NamedTuple):
     """The entry of an operator or a rule in the index.
 
     Attributes:
-        module: the module that registers it.
-        name: its name.
-        kind: of an operator, the kind of its trait ``Structural``, or empty; of a rule, the
-            operators of its replacement, with ``+`` between them.
-        given: of an operator, the ONNX operators that are read as it; of a rule, for each
-            alternative of its pattern, the operators that a graph must have, with ``+`` between
+        module: the module that registers the operator or rule.
+        name: the name of the operator or rule.
+        kind: for an operator, the kind of its trait ``Structural``, empty without the trait; for a
+            rule, the operators of its replacement, with ``+`` between them.
+        given: for an operator, the ONNX operators that are read as it; for a rule, a text for each
+            alternative of its pattern: the operators that a graph must have, with ``+`` between
             them.
-        rule: it is a rule.
+        rule: True for a rule, False for an operator.
     """
 
     module: str
@@ -37,11 +37,11 @@ class Row(NamedTuple):
 
 
 def row_of(line: str, package: str) -> Row:
-    """Return the entry of a line of an index file.
+    """Return the entry that a line of an index file describes.
 
     Args:
         line: the line.
-        package: the package of the modules that the index names.
+        package: the package that has the modules of the index.
 
     >>> row_of("reshape Reshape reshape: Reshape Flatten", "ops")[1:]
     ('Reshape', 'reshape', ('Reshape', 'Flatten'), False)
@@ -55,16 +55,18 @@ def row_of(line: str, package: str) -> Row:
 
 
 class Index:
-    """The modules of operators and rewrite rules, and the modules that are not imported yet.
+    """The index of operators and rewrite rules: which module registers each, imported or not yet.
 
     Args:
-        rows: the entries. Operators with one ONNX spelling are tried in this order.
-        loaded: called with the names of a module's operators when it has been imported.
+        rows: the entries. Operators that are read from the same ONNX operator are tried in this
+            order.
+        loaded: called after a module was imported, with the names of the module's operators.
 
     Attributes:
-        pending, pending_rules: by operator and by rule, the modules that are not imported yet.
-        places: all operators, each with its place in the order of ``rows``.
-        rules: all rules by name.
+        pending: by name of an operator, its module; without modules that have been imported.
+        pending_rules: by name of a rule, its module; without modules that have been imported.
+        places: by name of each operator, its index among the operators in ``rows``.
+        rules: by name of each rule, its entry.
     """
 
     def __init__(
@@ -90,32 +92,37 @@ class Index:
 
         Args:
             operator: the operator's name.
-            wait: wait while another thread imports; if False, do nothing then. A module that
-                registers its operators passes False, as another thread may wait for its import.
+            wait: True waits while another thread imports; False then returns at once, without
+                importing. A module that registers its operators passes False, since the other
+                thread may wait for the import of that module.
         """
         if operator in self.pending:
             self._load_module(self.pending[operator], wait)
 
     def _load_module(self, module: str, wait: bool) -> None:
         if module in sys.modules:
-            self._import(module)  # here, or by another thread, which this one waits for
+            self._import(module)  # waits if another thread is importing the module
         else:
             acquire, work = partial(importing.acquire, blocking=wait), partial(self._import, module)
             locked(importing, acquire, work)
 
     def load_spelled(self, op_type: str) -> None:
-        """Import the operators that an ONNX operator may be read as."""
+        """Import the modules of all operators that nodes of an ONNX operator may be read as."""
         for operator in self._onnx.get(op_type, ()):
             self.load(operator)
 
     def load_structural(self, kind: str) -> None:
-        """Import the operator with the trait ``Structural(kind)``."""
+        """Import the module of the operator with the trait ``Structural(kind)``."""
         self.load(self._kinds.get(kind, ""))
 
     def load_rules(self, operators: Collection[str]) -> None:
-        """Import the rules whose patterns may match in a graph with these operators.
+        """Import the modules of the rules whose patterns may match in a graph.
 
-        The operators of a rule's replacement count, too: they may be in another rule's pattern.
+        The operators in the replacement of such a rule count as the graph's, too, since they may be
+        in another rule's pattern.
+
+        Args:
+            operators: the names of the graph's operators.
         """
         known, others, grown = set(operators), dict(self.rules), True
         while grown:
@@ -140,7 +147,7 @@ class Index:
                     self._import(module)
 
     def _import(self, module: str) -> None:
-        """Import a module; its operators stay pending until its last line has run."""
+        """Import a module; its operators and rules stay pending until its last line has run."""
         spec = importlib.import_module(module).__spec__
         if not getattr(spec, "_initializing", False):
             names = _remove_names(self.pending, module)
@@ -154,7 +161,12 @@ def _name_set(names: str) -> set[str]:
 
 
 def _remove_names(pending: dict[str, str], module: str) -> list[str]:
-    """Remove the names of a module from the pending ones, and return them."""
+    """Remove a module's operators or rules from ``pending``, and return their names.
+
+    Args:
+        pending: by name of an operator or a rule, its module.
+        module: the module.
+    """
     names = [name for name, its_module in list(pending.items()) if its_module == module]
     for name in names:
         pending.pop(name, None)

@@ -13,7 +13,7 @@ class Node:
         name: the node's name.
         op: the operator instance.
         op_name: the operator's label in plans.
-        inputs, outputs: names of values.
+        inputs, outputs: the names of the values that the node reads and computes, in order.
     """
 
     name: str

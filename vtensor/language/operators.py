@@ -66,7 +66,7 @@ def param(
 
 
 class Operator(Protocol):
-    """An operator's class: a frozen dataclass with a ``compute``."""
+    """An operator: an instance of a frozen dataclass with a method ``compute``, or the class."""
 
     compute: Callable[..., Any]
 
@@ -87,8 +87,8 @@ class SeveralOutputs(Protocol):
         """The method that returns the outputs."""
 
 
-#: The operators by name: of the installed registry, whose dict is its ``data``; without a registry,
-#: those that ``@operator`` has registered.
+#: The operators by name. The registry in use (``libdesc.registry``) shares the dict ``data`` of
+#: this table, or replaces it by a dict of its own.
 OPERATORS = OperatorTable()
 
 
@@ -184,8 +184,8 @@ def _place(cls: type) -> tuple[str, int]:
     """Return the file and line of an operator's class, without reading its source.
 
     The line is ``__firstlineno__`` if the class has it. Otherwise it is the line of the decorator's
-    call, found in the call stack, or that of the class's ``compute`` if that comes first or there
-    is no such call.
+    call, which is found in the call stack; or the first line of ``compute``, if that is smaller or
+    no such call is found.
     """
     file, _, text = place_of(cast(Operator, cls).compute).rpartition(":")
     line = int(text)
@@ -218,7 +218,7 @@ def _check_on_construction(cls: type, name: str) -> None:
 
 
 def info_of(op: object) -> OperatorInfo:
-    """Return the registered operator of an instance.
+    """Return the declaration that is registered for an operator instance.
 
     Raises:
         GraphError: the object is no operator.
@@ -242,7 +242,7 @@ def named(name: str) -> Any:
 
 
 def label_of(op: object) -> str:
-    """Return the label of an operator instance in graphs and plans: its ``label``, or its name.
+    """Return an instance's label in graphs and plans: its ``label``, else the operator's name.
 
     Raises:
         GraphError: the object is no operator.
@@ -261,8 +261,8 @@ class Context:
         device: the device that the node is placed on.
         op: the operator's name.
         names: the names of the outputs; empty for default names.
-        followers: operators that fusion offers to run inside this node's step, each with its own
-            VTensors. The routine that an invoker returns says whether it takes them.
+        followers: operators that fusion offers to run inside this node's step, each with its other
+            operands. The routine that an invoker returns says whether it takes them.
     """
 
     node: str = ""
@@ -272,7 +272,7 @@ class Context:
     followers: tuple[Follower, ...] = ()
 
     def output(self, index: int) -> Option:
-        """Return the origin of output ``index``: the last argument of its VTensor."""
+        """Return the origin of output ``index``, which is the last argument of ``VTensor(...)``."""
         name = self.names[index] if index < len(self.names) else ""
         return Option(self.node, self.op, index, self.device, name)
 
@@ -283,19 +283,19 @@ class Context:
 
         Raises:
             ParameterError: a parameter breaks a rule.
-            DimError: the dims or sizes of the operands do.
+            DimError: the dims or sizes of the operands break a rule.
         """
         compile_check(info_of(op).check)(self.node, op, inputs, outputs)
 
 
 @dataclass(frozen=True)
 class Follower:
-    """An operator that runs inside the step of the one before it, on its output.
+    """A fused operator: it runs inside the step of the node before it, on that node's output.
 
     Attributes:
         op: the follower's operator.
-        operands: the follower's inputs, without the output that it follows.
-        places: the indices of the inputs at which that output is.
+        operands: the follower's inputs, without that output.
+        places: the indices at which that output is among all inputs of the follower.
     """
 
     op: object
@@ -303,11 +303,11 @@ class Follower:
     places: tuple[int, ...] = (0,)
 
     def inputs(self, output: T, others: Sequence[T]) -> list[T]:
-        """Return all inputs in order.
+        """Return a list with an object for each input of the follower, in order.
 
         Args:
-            output: an object in place of the output that it follows.
-            others: objects in place of its operands.
+            output: the object for the output that the follower reads, once for each time it does.
+            others: the objects for ``operands``.
         """
         operands = iter(others)
         count = len(self.places) + len(others)
@@ -317,8 +317,8 @@ class Follower:
         """Return the follower's expression; None if its operator is not point-wise.
 
         Args:
-            output: the expression of the output that it follows.
-            others: the expressions of its operands.
+            output: the expression of the output that the follower reads.
+            others: the expressions of ``operands``.
         """
         return expression_of(self.op, *self.inputs(output, others))
 
@@ -330,7 +330,7 @@ def expression_of(op: object, *inputs: Expression) -> Expression | None:
 
 
 def _with_inputs(headline: str, info: OperatorInfo, inputs: Sequence[VTensor]) -> str:
-    """Return a message with one line for each input."""
+    """Return ``headline``, and a line for each input: its role, dims and element type."""
     rows = zip(info.roles(len(inputs), 0), inputs, strict=True)
     return describe(headline, {role: (value.dtype, value.dims) for role, value in rows})
 
@@ -339,7 +339,7 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
     """Run an operator's ``compute`` in a context and return its outputs.
 
     Args:
-        ctx: the context; its ``op`` is set.
+        ctx: the context; its ``op`` is set to the operator's name.
         op: the operator instance.
         inputs: the operands.
 

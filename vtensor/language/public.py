@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used (SPEC 1)."""
+"""Packages whose names are imported when they are first used (Scientific Python's SPEC 1)."""
 
 from __future__ import annotations
 

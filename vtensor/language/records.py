@@ -1,9 +1,9 @@
 """Dataclasses that compile no methods when they are defined.
 
 The standard decorator compiles about five methods for each class, which takes a large part of the
-time of an import. Here all classes share their methods, except for ``__init__``, which is compiled
-once several instances were made. To readers, type checkers and ``dataclasses`` itself the classes
-are ordinary dataclasses.
+time of an import. The decorator of this module compiles none of them at first: the methods are
+closures, and ``__init__`` is compiled after several instances were made. To readers, type checkers
+and ``dataclasses`` itself the classes are ordinary dataclasses.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ else:
         return tuple(field.name for field in dataclasses.fields(kind) if field.init)
 
     def dataclass(cls=None, *, frozen=False, eq=True, repr=True, **others):  # noqa: A002
-        """Make a class a dataclass, or return a decorator that does; see the module's docstring.
+        """Make ``cls`` a dataclass; without ``cls``, return a decorator that does.
 
-        ``dataclasses.dataclass`` makes the classes that have further options, such as an order, or
-        that have slots and derive from another dataclass.
+        Classes with further options, such as ``order``, and classes that have slots and derive from
+        another dataclass are made by ``dataclasses.dataclass``.
+
+        Args:
+            frozen, eq, repr, others: as for ``dataclasses.dataclass``.
         """
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, **others)
@@ -55,14 +58,16 @@ else:
         return _with_methods(cls, frozen, eq, repr, slots, derives)
 
 
-#: The number of instances before ``__init__`` is compiled; making them takes as long as compiling.
+#: The number of instances that are made before ``__init__`` is compiled. Without a compiled
+#: ``__init__``, making so many takes about as long as compiling.
 INSTANCES_BEFORE_COMPILING = 16
 
 
 def checked(cls: type[T], check: Callable[[T], None]) -> bool:
     """Make a dataclass call ``check`` with each new instance, and return True.
 
-    Return False if its ``__init__`` is not this module's: the caller must then add the check.
+    False, without any effect, if the ``__init__`` of ``cls`` is not this module's: the caller must
+    then add the check.
     """
     init = vars(cls).get("__init__")
     if isinstance(init, _Init):
@@ -78,14 +83,14 @@ def _with_methods(
     Args:
         cls: the class.
         frozen, eq, shown, slots: the options of ``dataclass``; ``shown`` is ``repr``.
-        derives: a base of the class is a dataclass.
+        derives: True if a base of the class is a dataclass.
     """
     has_eq = "__eq__" in vars(cls)
     own_hash = vars(cls).get("__hash__", MISSING)
     explicit = own_hash is not MISSING and not (own_hash is None and has_eq)
     inherit = frozen and derives  # the standard decorator then checks that the bases are frozen
     cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=inherit)(cls)
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # it is one now
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the class is a dataclass now
     _check_order(fields)
     methods: dict[str, Any] = {"__init__": _Init(cls, frozen)}
     if shown:
@@ -109,10 +114,10 @@ def _with_methods(
 
 
 def _check_order(fields: tuple[dataclasses.Field[Any], ...]) -> None:
-    """Check that fields with a default come last, as in a signature.
+    """Check that fields with a default come last, as arguments with a default do.
 
     Raises:
-        TypeError: a field without a default comes after one.
+        TypeError: a field without a default comes after one that has a default.
     """
     default = False
     for field in fields:
@@ -132,7 +137,14 @@ def _slotted(cls: type) -> bool:
 
 
 class _Init:
-    """A stand-in for ``__init__``, until its signature is read or several instances were made.
+    """A stand-in for the ``__init__`` of a dataclass, until the real one is compiled.
+
+    The real one is compiled when its signature is read, or after ``INSTANCES_BEFORE_COMPILING``
+    instances were made.
+
+    Args:
+        cls: the dataclass.
+        frozen: True if instances of the class are frozen.
 
     Attributes:
         check: called with each new instance; None if there is no check.
@@ -151,7 +163,7 @@ class _Init:
 
     def _compiled(self, instance: object, owner: type | None = None) -> Callable[..., None]:
         init = vars(self._cls)["__init__"]
-        if init is self:  # another thread may have been faster
+        if init is self:  # another thread may have compiled it
             init = _init_of(self._cls, self._frozen, self.check)
             self._cls.__init__ = init
         bound: Callable[..., None] = init.__get__(instance, owner)
@@ -160,7 +172,7 @@ class _Init:
     def _initialise(self, instance: object, /, *args: Any, **values: Any) -> None:
         """Set an instance's fields, as the compiled ``__init__`` does.
 
-        If the arguments are wrong, the compiled one is called to raise its error.
+        If the arguments are wrong, the compiled ``__init__`` is called to raise its error.
         """
         positional, accepted, required, defaults = self._fields
         if args:
@@ -202,10 +214,10 @@ class _InitFields(NamedTuple):
     """The fields of a class, as ``__init__`` takes them.
 
     Attributes:
-        positional: the names that may be given by position, in order.
+        positional: the names of the arguments that may be given without a name, in order.
         accepted: all names that may be given.
         required: the names that must be given.
-        defaults: by name, a function that returns the value of a field that is not given.
+        defaults: pairs of a field's name and a function that returns the field's default.
     """
 
     positional: tuple[str, ...]
@@ -223,7 +235,7 @@ def _init_of(cls: type, frozen: bool, check: Callable[[Any], None] | None) -> Ca
 
     Args:
         cls: the dataclass.
-        frozen: its instances are frozen.
+        frozen: True if instances of the class are frozen.
         check: called with each new instance; None if there is no check.
     """
     known: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING, "_check": check}
@@ -246,7 +258,7 @@ def _init_of(cls: type, frozen: bool, check: Callable[[Any], None] | None) -> Ca
         elif field.default is not MISSING and _slotted(cls):
             value = f"_default_{name}"
         elif field.default_factory is MISSING:
-            continue  # the class has its default, or the class sets it itself
+            continue  # the default is an attribute of the class, or the class's code sets the field
         lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
@@ -265,7 +277,7 @@ def _init_of(cls: type, frozen: bool, check: Callable[[Any], None] | None) -> Ca
 
 
 def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns these attributes of an instance as a tuple."""
+    """Return a function that returns an instance's attributes of these names as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return (lambda instance: (getattr(instance, names[0]),)) if names else lambda _: ()
@@ -294,7 +306,12 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
 
 
 def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]:
-    """Return the methods that refuse to change a frozen instance."""
+    """Return ``__setattr__`` and ``__delattr__`` of a frozen class, by name: both refuse changes.
+
+    Args:
+        cls: the frozen class.
+        names: the names of its fields.
+    """
 
     def refuse_set(self: Any, name: str, value: object) -> None:
         if type(self) is cls or name in names:
@@ -310,7 +327,11 @@ def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]
 
 
 def _states(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
-    """Return the methods that copy and pickle a frozen instance with slots."""
+    """Return ``__getstate__`` and ``__setstate__``, by name, which copy and pickle an instance.
+
+    Args:
+        names: the names of the fields of a frozen class with slots.
+    """
 
     def state(self: Any) -> list[Any]:
         return [getattr(self, name) for name in names]

@@ -4,11 +4,12 @@ A rule is a text, an equation between two expressions of registered operators::
 
     Mul(x, Sigmoid(x))  =  Swish(x)
 
-Names that begin with a small letter are holes; the same name stands for the same value. A number is
-a constant that has this number everywhere. ``scalar(s)`` is a constant of one number, and
-``constant(c)`` any constant. ``a | b`` is either. Parameters are given by name: a name is bound to
-the operator's parameter, ``_`` matches any value, and a parameter that is left out has its default.
-Lines ``name = expression`` before the pattern name parts of it; a name stands for one value.
+Names that begin with a small letter are holes: each matches any value of a graph, and the same name
+stands for the same value. A number is a constant that has this number everywhere. ``scalar(s)`` is
+a constant of one number, and ``constant(c)`` any constant. ``a | b`` matches either. Parameters are
+given by name, ``Op(x, parameter=p)``: the name ``p`` stands for the operator's parameter, ``_`` for
+any value, and a parameter that is left out must have its default. Lines ``name = expression``
+before the pattern name parts of the pattern; a name stands for one value.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HOLE_KINDS = ("", "scalar", "constant")
 
 @dataclass(frozen=True)
 class Hole:
-    """A value that the pattern begins at; its kind is one of ``HOLE_KINDS``."""
+    """A name in a pattern that matches a value of a graph; its kind is one of ``HOLE_KINDS``."""
 
     name: str
     kind: str = ""
@@ -38,21 +39,27 @@ class Hole:
 
 @dataclass(frozen=True)
 class Number:
-    """A constant that has this number everywhere."""
+    """A pattern that matches a constant whose elements all equal ``value``."""
 
     value: float
 
 
 @dataclass(frozen=True)
 class Named:
-    """A parameter with a name; the same name matches the same value."""
+    """A name in a pattern for an operator's parameter; in one match, it stands for one value."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Apply:
-    """An operator on operands; ``parameters`` are values, or ``Named``."""
+    """A pattern that matches an operator applied to operands.
+
+    Attributes:
+        op: the operator's name.
+        operands: the patterns of the operands.
+        parameters: by name of a parameter, the value that it must have, or a ``Named``.
+    """
 
     op: str
     operands: tuple[Pattern, ...]
@@ -61,14 +68,14 @@ class Apply:
 
 @dataclass(frozen=True)
 class Either:
-    """Alternatives; the first that matches is used."""
+    """Alternative patterns; the first that matches is used."""
 
     choices: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a pattern with a name; the same name matches the same value."""
+    """A part of a pattern with a name; in one match, the name stands for one value."""
 
     name: str
     pattern: Pattern
@@ -82,10 +89,11 @@ class Match:
     """A match of a pattern in a graph.
 
     Attributes:
-        values: the value in each hole, by the hole's name.
-        parameters: the bound parameters by name.
-        numbers: by name of a constant, its number if all its elements are equal, else its array.
-        output: the output of the pattern.
+        values: the value that each hole matched, by the hole's name.
+        parameters: the values of the operators' parameters, by their names in the pattern.
+        numbers: by name of a constant's hole, the number that all its elements equal; its array, if
+            the elements differ.
+        output: the value that the last operator of the match computes.
     """
 
     values: Mapping[str, VTensor]
@@ -94,13 +102,13 @@ class Match:
     output: VTensor
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value in a hole, or the parameter, of this name."""
+        """Return the value that the hole of this name matched, or the parameter of this name."""
         return self.values[name] if name in self.values else self.parameters[name]
 
 
-#: The condition of a rule. Returns further parameters by name; None if the rule does not hold. A
-#: hole of the replacement that the pattern lacks is a new constant: a pair of its array and the
-#: names of its dims.
+#: The condition of a rule. Returns further parameters by name; None if the rule does not hold for
+#: the match. A hole of the replacement that the pattern lacks becomes a new constant: the function
+#: returns, under the hole's name, a pair of the array and the names of its dims.
 Given = Callable[[Match], Mapping[str, Any] | None]
 
 
@@ -112,9 +120,10 @@ class Rule:
         name: the rule's name, by which a session can switch it off.
         equation: the rule in mathematical notation.
         pattern: the expression that is replaced.
-        makes: the replacement; holes without a value are left out.
-        given: the condition, which may compute parameters.
-        example: values of a test's example: by hole the names of its dims, by scalar its number.
+        makes: the replacement; an operand that is a hole without a value is left out.
+        given: the condition, which may compute parameters of the replacement.
+        example: the operands of a test: the dim names of each hole, or the number of each scalar,
+            by name.
         module: the module that registered the rule.
     """
 
@@ -131,6 +140,9 @@ class Rule:
         """Return a rule, given its pattern and its replacement as texts.
 
         Args:
+            name, equation: the attributes of these names.
+            pattern: the expression that is replaced, as text; see ``parse``.
+            makes: the replacement, as text.
             more: further attributes of the rule.
 
         Raises:
@@ -163,12 +175,12 @@ class Rule:
 
     @property
     def needs(self) -> list[set[str]]:
-        """The operators that a graph must have to match, for each alternative of the pattern."""
+        """For each alternative of the pattern, the operators that a matching graph must have."""
         return [_needed(root) for root in self.roots]
 
     @property
     def roots(self) -> Sequence[Apply]:
-        """The alternatives of the pattern: each an operator on operands."""
+        """The alternatives of the pattern, each an operator on operands, or the pattern alone."""
         roots = self.pattern.choices if isinstance(self.pattern, Either) else (self.pattern,)
         return cast("Sequence[Apply]", roots)
 

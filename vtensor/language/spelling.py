@@ -17,22 +17,30 @@ if TYPE_CHECKING:
 
 
 class NodeReader(Protocol):
-    """One node of an ONNX model, as an operator's ``Spelling`` reads it."""
+    """One node of an ONNX model, as an operator's ``Spelling`` reads it.
+
+    Attributes:
+        opset: the version of ONNX's operators that the model uses.
+        name: the node's name.
+    """
 
     opset: int
     name: str
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute's value, or the default if it is absent."""
+        """Return the value of an attribute of the ONNX node, or ``default`` if it is absent."""
 
     def element_type(self, name: str) -> str:
-        """Return the element type whose ONNX number an attribute has; empty if absent or 0."""
+        """Return the element type whose ONNX number is the value of the attribute ``name``.
+
+        Empty if the attribute is absent or 0.
+        """
 
     def has(self, index: int) -> bool:
         """Return whether the optional input ``index`` is given."""
 
     def input(self, index: int, names: str = "") -> VTensor:
-        """Return input ``index``; with ``names``, under these dim names, one for each position."""
+        """Return input ``index``; ``names`` renames its dims, one name for each axis: ``"N C"``."""
 
     @property
     def inputs(self) -> list[VTensor]:
@@ -42,10 +50,10 @@ class NodeReader(Protocol):
         """Return input ``index`` as a NumPy array; refuse the node if the input is no constant."""
 
     def axis(self, index: int, of: VTensor) -> str:
-        """Return a value's dim at a position; negative positions count from the end."""
+        """Return the name of the dim at axis ``index`` of the value ``of``; -1 is the last axis."""
 
     def output_names(self, index: int = 0) -> tuple[str, ...]:
-        """Return the dim names of an output, one for each position."""
+        """Return the dim names of output ``index``, one for each axis."""
 
     @property
     def output_count(self) -> int:
@@ -55,16 +63,24 @@ class NodeReader(Protocol):
         """Add an operator to the graph and return its output; a tuple if it has several."""
 
     def ahead(self, op: object, *inputs: VTensor) -> VTensor:
-        """Add an operator with one output; if all inputs are constants, compute it now instead."""
+        """Add an operator with one output, and return the output.
+
+        If all inputs are constants, the output is computed now and is a constant.
+        """
 
     def made(self, array: Any, names: Sequence[str]) -> VTensor:
-        """Return a new constant; ``names`` are the dims of the array's axes."""
+        """Return a new constant with the elements of ``array``, whose axes have these dim names."""
 
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
-        """Return the same elements, in presentation order, under other dims."""
+        """Return the elements of ``x`` as a value with other dims, as ``numpy.reshape`` does.
+
+        Args:
+            x: a value, with its axes in the order of ``x.dims``.
+            dims: the sizes of the result by dim, in the order of its axes.
+        """
 
     def refuse(self, reason: str) -> VTensorError:
-        """Return the error that this node is not supported, and why."""
+        """Return an error for the caller to raise: this node is not supported, for ``reason``."""
 
 
 class NodeWriter(Protocol):
@@ -72,7 +88,8 @@ class NodeWriter(Protocol):
 
     Attributes:
         opset: the version of ONNX's operators to write.
-        inputs, outputs: the node's values; ``emit`` produces all outputs.
+        inputs: the values that the node reads.
+        outputs: the values that the node computes; one call of ``emit`` produces all of them.
     """
 
     opset: int
@@ -80,32 +97,41 @@ class NodeWriter(Protocol):
     outputs: Sequence[VTensor]
 
     def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
-        """Return the ONNX name of a value with its dims at given positions.
+        """Return the ONNX name of a value, for use as an input, with its axes in a given order.
 
-        Nodes that transpose or reshape it are added if necessary.
+        Nodes that transpose or reshape the value are added if necessary.
 
         Args:
             x: the value.
-            order: the dims by position; None is presentation order. ``"G*O"`` puts two dims at one
-                position. A dim that ``x`` lacks has size 1. If ``x`` lacks all dims before it as
-                well, it gets no position, since ONNX broadcasts along missing first positions.
+            order: the dim of each axis, in order; None is the order of ``x.dims``. ``"G*O"`` merges
+                two dims into one axis. A dim that ``x`` lacks becomes an axis of size 1; but none,
+                if ``x`` lacks all dims before that dim too: ONNX broadcasts along missing first
+                axes.
         """
 
     def constant(self, values: Any, dtype: str = "s64") -> str:
-        """Return the ONNX name of a new small constant: axes, a shape, a bound."""
+        """Add a small constant, such as axes or a bound, to the model and return its ONNX name."""
 
     def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
-        """Return the ONNX name of the shape to which x, in presentation order, is reshaped."""
+        """Add the constant shape of a ``Reshape`` of ``x`` to ``sizes``, and return its ONNX name.
+
+        The axes of ``x`` are in the order of ``x.dims``.
+        """
 
     def element_type(self, dtype: str) -> int:
         """Return ONNX's number of an element type."""
 
     def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
-        """Merge the next node into this one, and return that node's second operand.
+        """Merge the next node into this one, and return the next node's second operand.
 
-        The next node is then written together with this one, and ``outputs`` are its outputs. None
-        unless it applies ``cls``, is the only reader of this node's only output, reads it as its
-        first operand, and has a second operand that fits and is available here.
+        The next node is then written together with this one, and ``outputs`` are its outputs. None,
+        without a merge, unless the next node applies ``cls``, is the only reader of this node's
+        only output, reads that as its first operand, and has a second operand that ``fits`` accepts
+        and that is computed before this node.
+
+        Args:
+            cls: the class of the operator that the next node must apply.
+            fits: returns whether the second operand can be written together with this node.
         """
 
     def emit(
@@ -115,18 +141,24 @@ class NodeWriter(Protocol):
 
         Args:
             op_type: the ONNX operator; ``domain::name`` if the domain is not ONNX's own.
-            inputs: names of the inputs; "" for an optional input that is left out.
-            order: the dims by position of the ONNX node's output, as for ``operand``; None is the
-                presentation order of the outputs.
+            inputs: ONNX names of the inputs; "" for an optional input that is left out.
+            order: the dim of each axis of the ONNX node's output, as for ``operand``; None is the
+                order of each output's ``dims``.
             attributes: the attributes by ONNX's names; None and () leave an attribute out.
         """
 
     def refuse(self, reason: str) -> VTensorError:
-        """Return the error that ONNX cannot express this node, and why."""
+        """Return an error for the caller to raise: ONNX cannot express the node, for ``reason``."""
 
 
 class Naming(Protocol):
-    """One node of an ONNX model while the dims of its inputs and outputs get names, by position."""
+    """One node of an ONNX model, while the axes of its inputs and outputs get dim names.
+
+    A role is a text: ``"x0"`` is input 0 of the node, ``"y0"`` is output 0.
+
+    Attributes:
+        opset: the version of ONNX's operators that the model uses.
+    """
 
     opset: int
 
@@ -135,19 +167,32 @@ class Naming(Protocol):
         """The roles of the inputs that are given, in order: ``x0 x1 ...``."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute's value, or the default if it is absent."""
+        """Return the value of an attribute of the ONNX node, or ``default`` if it is absent."""
 
     def rank(self, role: str) -> int:
         """Return the rank of ``"x0"`` (input 0) or ``"y0"`` (output 0); 0 if it is absent."""
 
     def name(self, role: str, names: str) -> None:
-        """Give these names to a value's positions."""
+        """Name the axes of an input or output in order, ``name("x0", "N C")``.
+
+        Without effect if there are not as many names as axes.
+        """
 
     def same(self, role: str, position: int, other: str, other_position: int) -> None:
-        """Make two positions one dim; negative positions count from the end."""
+        """Make an axis of one input or output the same dim as an axis of another.
+
+        Args:
+            role, other: the two inputs or outputs, ``"x0"`` or ``"y0"``.
+            position, other_position: the index of the axis in each; -1 is the last.
+        """
 
     def hint(self, role: str, names: str) -> None:
-        """Propose names for a value's positions, used where they get no other name."""
+        """Propose names for the axes of an input or output, for axes that nothing else names.
+
+        Args:
+            role: the input or output, ``"x0"`` or ``"y0"``.
+            names: a name for each axis, ``"N C"``; without effect if the rank is another.
+        """
 
 
 #: Writes one node with a ``NodeWriter``, given the operator instance.
@@ -158,10 +203,11 @@ class Ahead(NamedTuple):
     """The computation of a node before a run, from inputs that are known except for open sizes.
 
     Attributes:
-        compute: returns the node's only output as an array, given a look-up of attributes and the
-            inputs as arrays.
-        traced: ``compute`` also takes arrays whose elements are symbolic sizes.
-        only_traced: only traces use it; a graph of fixed sizes computes the node as any other.
+        compute: returns the node's only output as an array. Called with a function that returns an
+            attribute by name, and with the inputs as arrays.
+        traced: True if ``compute`` also takes arrays whose elements are symbolic sizes.
+        only_traced: True if ``compute`` is for traces only: without symbolic sizes, the node is
+            computed by its operator.
     """
 
     compute: Callable[..., Any]
@@ -171,13 +217,14 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True)
 class Spelling:
-    """An ONNX operator that an operator is read from and written as.
+    """One ONNX operator as which an operator is written, and from which the operator is read.
 
     Args:
         op_type: the ONNX operator's name; ``domain::name`` if the domain is not ONNX's own.
         since, until: the first and the last opset of this spelling; None means all later ones.
-        names: names the positions of inputs and outputs, and unifies those that are one dim.
-        read: adds this node's operators to the graph and returns its outputs.
+        names: gives each axis of the node's inputs and outputs a dim name; axes that are the same
+            dim get the same name.
+        read: adds the operators that compute the node to the graph, and returns the node's outputs.
         write: adds ONNX nodes for an instance of the operator; None if another spelling does.
         ahead: computes the node's output before a run, for each combination of sizes; None if the
             node is always computed in a run.
@@ -193,13 +240,18 @@ class Spelling:
 
 
 def read_elsewhere(node: NodeReader) -> VTensor:
-    """Raise the error of a node that another operator's spelling reads."""
+    """Raise the node's refusal: this is the ``read`` of all spellings that are only written."""
     raise node.refuse("another operator's spelling reads it")
 
 
 def written(op_type: str, since: int, write: Write) -> Spelling:
     """Return the spelling of an operator that is only written, such as a bias or a factor.
 
-    Another operator's spelling reads it.
+    ONNX nodes of this ``op_type`` are read as another operator.
+
+    Args:
+        op_type: the ONNX operator's name.
+        since: the first opset of the spelling.
+        write: adds ONNX nodes for an instance of the operator.
     """
     return Spelling(op_type, since, read_elsewhere, lambda _: None, write=write)

@@ -25,14 +25,14 @@ class OperatorInfo:
 
     Attributes:
         name: the operator's name.
-        cls: its class.
-        inputs, outputs: the roles of its operands.
+        cls: the operator's class.
+        inputs, outputs: the roles of the operator's operands.
         many: the roles that stand for any number of operands.
-        dims: rows of dims by role.
-        onnx: its ONNX spellings.
-        check: the source of its check.
-        traits: its traits by type; see ``vtensor/language/traits.py``.
-        file, line: the place of its class.
+        dims: by role, the dim names that are declared for the operand.
+        onnx: the operator's ONNX spellings.
+        check: the part of the declaration from which the check of a call is generated.
+        traits: the operator's traits by type; see ``vtensor/language/traits.py``.
+        file, line: where the operator's class is defined.
     """
 
     name: str
@@ -48,54 +48,56 @@ class OperatorInfo:
     line: int = 0
 
     def trait(self, kind: type[K]) -> K | None:
-        """Return the trait of a type; None if the operator does not have it."""
+        """Return the operator's trait of the type ``kind``; None if there is none."""
         return cast("K | None", self.traits.get(kind))
 
     @property
     def elementwise(self) -> bool:
-        """True if each element depends only on the inputs' elements at the same place."""
+        """True if an element of the output depends only on the inputs' elements at its indices."""
         return Elementwise in self.traits
 
     @property
     def structural(self) -> str:
-        """The kind of the trait ``Structural``; empty without it."""
+        """The ``kind`` of the operator's trait ``Structural``; empty without the trait."""
         trait = self.trait(Structural)
         return trait.kind if trait else ""
 
     @property
     def light(self) -> bool:
-        """True if memory access takes most of its time: it is point-wise or a concatenation."""
+        """True if the operator is point-wise or a concatenation: memory access limits its speed."""
         return Pointwise in self.traits or self.structural == "concat"
 
     @property
     def definition(self) -> str:
-        """The library whose invoker defines the operator's values."""
+        """The name of the library whose invoker is the operator's definition."""
         trait = self.trait(DefinedBy)
         return trait.library if trait else "numpy"
 
     def roles(self, inputs: int, outputs: int) -> tuple[str, ...]:
-        """Return the role of each operand of a call: ``x w y``; variadic ones numbered, ``x0 x1``.
+        """Return the role of each operand of a call: ``x w y``.
+
+        A role that stands for any number of operands is numbered: ``x0 x1``.
 
         Args:
-            inputs, outputs: the numbers of operands.
+            inputs, outputs: the numbers of inputs and outputs of the call.
         """
         return (*self._numbered(self.inputs, inputs), *self._numbered(self.outputs, outputs))
 
     @property
     def read_as(self) -> list[Spelling]:
-        """The spellings by which ONNX nodes are read as this operator."""
+        """The spellings from which the operator is read, without those that are only written."""
         return [spelling for spelling in self.onnx if spelling.read is not read_elsewhere]
 
     @property
     def write(self) -> Write | None:
-        """The function that writes the operator as ONNX nodes; None if there is none."""
+        """The function that writes the operator as ONNX nodes; None if no spelling has one."""
         return next((spelling.write for spelling in self.onnx if spelling.write), None)
 
     def operations(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> int:
         """Return the number of arithmetic operations of a call.
 
-        An element-wise operator without the trait ``Cost`` has one for each element of its output.
-        Any other operator without it has none: it only moves elements.
+        Without the trait ``Cost``, an element-wise operator counts one operation for each element
+        of its first output, and any other operator none, since it only moves elements.
         """
         cost = self.trait(Cost)
         if cost is None:
@@ -118,7 +120,7 @@ class OperatorTable(UserDict[str, OperatorInfo]):
     the index does not have, import all modules.
 
     Attributes:
-        index: the modules of operators that are not imported yet.
+        index: says which module registers each operator, also of modules not imported yet.
     """
 
     def __init__(self, *infos: OperatorInfo) -> None:
@@ -132,7 +134,8 @@ class OperatorTable(UserDict[str, OperatorInfo]):
 
         Args:
             name: the operator's name.
-            wait: wait while another thread imports; if False, a pending operator is not found then.
+            wait: True waits while another thread imports modules; False then returns None for an
+                operator that is not imported yet.
         """
         self.index.load(name, wait)
         return self.data.get(name)
@@ -171,7 +174,7 @@ class OperatorTable(UserDict[str, OperatorInfo]):
         """Return the operator with the trait ``Structural(kind)``.
 
         Raises:
-            GraphError: no registered operator has it.
+            GraphError: no registered operator has the trait.
         """
         known = self._structural.get(kind)
         if known is not None and self.data.get(known.name) is known:

@@ -31,7 +31,7 @@ MAX_BYTES = 2**63 - 1
 
 
 class Storage(Protocol):
-    """The memory of a VTensor: its bytes, their layout, and whether they ever change."""
+    """The memory of a VTensor: the elements, their layout, and whether they ever change."""
 
     @property
     def layout(self) -> Layout:
@@ -42,21 +42,21 @@ class Storage(Protocol):
         """True if the values are known before a run and never change."""
 
     def data(self) -> np.ndarray[Any, Any]:
-        """Return the elements with an axis for each axis of the layout, pads included."""
+        """Return the elements as an array with an axis for each axis of the layout, with pads."""
 
     def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
-        """Return a tensor's elements with an axis for each of its dims, without pads.
+        """Return a tensor's elements as an array with an axis for each of its dims, without pads.
 
-        The array shares the storage's memory if the layout allows it.
+        The array shares the storage's memory if the layout allows a view, else it is a copy.
 
         Args:
             tensor: the tensor that has this storage, or a view of it.
         """
 
     def part(self, tensor: VTensor) -> Part | None:
-        """Return a tensor's elements in place, as a view by the tensor's dims.
+        """Return a view of a tensor's elements in this memory, and their layout by its dims.
 
-        None if the tensor is a view whose dims cannot be placed in the layout.
+        None if the tensor is a view, and no layout with the view's dims describes this memory.
 
         Args:
             tensor: the tensor that has this storage, or a view of it.
@@ -68,7 +68,7 @@ class Storage(Protocol):
         extents: Mapping[str, int],
         layout: Layout | None = None,
     ) -> Storage:
-        """Return a storage of an array.
+        """Return a new storage that holds an array.
 
         Args:
             array: the elements; an axis for each axis of ``layout``, or for each dim.
@@ -77,7 +77,12 @@ class Storage(Protocol):
         """
 
     def export(self, tensor: VTensor, **options: Any) -> object:
-        """Return a DLPack capsule of ``logical``, with the options of ``VTensor.__dlpack__``."""
+        """Return a DLPack capsule of the array ``logical(tensor)``.
+
+        Args:
+            tensor: the tensor that has this storage, or a view of it.
+            options: those of ``VTensor.__dlpack__``.
+        """
 
 
 #: The name of the default device.
@@ -91,9 +96,10 @@ class Option:
     Attributes:
         node: name of the node; empty for inputs, constants and tensors outside a graph.
         op: name of the node's operator.
-        index: place among the node's outputs.
+        index: index among the node's outputs, from 0.
         device: the device that holds the value.
-        name: the value's name; if empty, ``node`` or ``node:index`` is.
+        name: the value's name; empty means that the name is ``node`` for output 0, ``node:index``
+            for others.
     """
 
     node: str = ""
@@ -105,15 +111,17 @@ class Option:
 
 @dataclass(frozen=True)
 class DimView:
-    """The dims of a view, as names by dim of its base.
+    """The relation of a view's dims to those of its base.
 
-    One name renames the dim; several names, slowest first, split it into several dims.
+    Attributes:
+        names: by dim of the base, the dims of the view that it becomes: one renames it; several,
+            slowest first, split it. Empty for a tensor that is no view.
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-#: The ``option`` of a tensor that no node makes, and the ``view`` of a tensor that is no view.
+#: The ``option`` of a tensor that no node computes, and the ``view`` of a tensor that is no view.
 _NO_ORIGIN, _NO_VIEW = Option(), DimView()
 
 
@@ -129,13 +137,13 @@ def _check_dim(name: object, size: object) -> None:
 class VTensor:
     """A tensor as an operator sees it: an element type and named dims with sizes.
 
-    The order of ``dims`` is how the tensor is *presented* (to ONNX, to NumPy); it says nothing
-    about memory.
+    The order of ``dims`` is *presentation order*, the order of axes of the user's arrays (in NumPy,
+    in ONNX); it says nothing about memory.
 
     Args:
         dtype: element type, ``"f32"``, ``"bf16"``, ...
         dims: sizes by name, each at least 0.
-        option: the output of a node that this tensor is, from ``ctx.output(i)``.
+        option: the origin of the tensor: for output i of a node, ``ctx.output(i)``.
 
     Raises:
         DimError: a name is no identifier, a size is negative or no integer, or the tensor has more
@@ -165,7 +173,7 @@ class VTensor:
         self.dtype = dtype
         self._dims = MappingProxyType(dict(dims))
         self.option = option or _NO_ORIGIN
-        #: The layout in which the producer leaves the values; None before the resolver has run.
+        #: The layout in which the node leaves the values; None before the resolver has run.
         self.produced_layout: Layout | None = None
         self._storage: Storage | None = None
         self.base: VTensor | None = None
@@ -173,7 +181,7 @@ class VTensor:
 
     @classmethod
     def as_known(cls, dtype: str, dims: dict[str, int], option: Option) -> VTensor:
-        """Return a tensor whose type and dims were checked before."""
+        """Return a tensor without checks, given a valid element type and valid dims."""
         tensor = cls.__new__(cls)
         tensor.dtype, tensor._dims, tensor.option = dtype, MappingProxyType(dims), option
         tensor.produced_layout = tensor._storage = tensor.base = None
@@ -182,7 +190,7 @@ class VTensor:
 
     @property
     def dims(self) -> Mapping[str, int]:
-        """Sizes by name, in presentation order."""
+        """Sizes by dim, in the order of the axes of the user's arrays."""
         return self._dims
 
     @property
@@ -193,7 +201,7 @@ class VTensor:
 
     @property
     def op(self) -> str:
-        """The operator that makes this value; empty for inputs and constants."""
+        """The name of the operator that computes this value; empty for inputs and constants."""
         return self.option.op
 
     @property
@@ -213,7 +221,7 @@ class VTensor:
 
     @property
     def storage(self) -> Storage | None:
-        """The memory of this tensor; None while it is only a description."""
+        """The memory of this tensor; None while the tensor has no elements in memory."""
         return self.base.storage if self.base is not None else self._storage
 
     @storage.setter
@@ -245,10 +253,10 @@ class VTensor:
         return len(self._dims)
 
     def data(self) -> np.ndarray[Any, Any]:
-        """Return the elements in the layout ``produced_layout``, pads included.
+        """Return the elements as an array with an axis for each axis of the layout, with pads.
 
         Raises:
-            ContractError: there is nothing in memory yet, as in partial evaluation.
+            ContractError: the tensor has no elements in memory yet, as in partial evaluation.
         """
         if self.storage is None:
             raise ContractError(
@@ -257,10 +265,12 @@ class VTensor:
         return self.storage.data()
 
     def part(self) -> Part | None:
-        """Return a view of the elements by this tensor's dims; None if the layout allows none.
+        """Return a view of the elements with their layout by this tensor's dims.
+
+        None if the tensor is a view, and no layout with the view's dims describes its memory.
 
         Raises:
-            ContractError: there is nothing in memory yet.
+            ContractError: the tensor has no elements in memory yet.
         """
         self.data()
         assert self.storage is not None, "data() has seen to it"
@@ -272,11 +282,11 @@ class VTensor:
         """Return the elements as an array with an axis for each dim, without pads.
 
         Args:
-            order: the dims in the order of the axes, ``"N H W C"``; None is presentation order.
+            order: the dim of each axis, ``"N H W C"``; None is the order of ``dims``.
             copy: True copies, False never does, None copies only if the layout allows no view.
 
         Raises:
-            ContractError: there is nothing in memory yet.
+            ContractError: the tensor has no elements in memory yet.
             DimError: the order does not name each dim once.
             LayoutError: ``copy=False``, and the layout allows no view.
         """
@@ -301,7 +311,7 @@ class VTensor:
             ranges: by dim, the first index and the end, which is excluded.
 
         Raises:
-            ContractError: there is nothing in memory yet.
+            ContractError: the tensor has no elements in memory yet.
             DimError: there is no such dim, or a range exceeds its size.
             LayoutError: ``copy=False``, and the layout allows no view.
 
@@ -319,11 +329,11 @@ class VTensor:
         return self._view_or_copy(view, sizes, copy, lambda: self.numpy()[(*places, ...)])
 
     def merge(self, dims: str | Sequence[str], into: str, *, copy: bool | None = None) -> VTensor:
-        """Return this tensor with several dims merged into one, at the place of the first.
+        """Return this tensor with several dims merged into one.
 
-        The result is a view of the same memory if the layout allows it: the merged dims must have
-        no blocks and be neighbours in memory (other dims may have blocks). ``split`` is the
-        inverse.
+        In the order of dims, the merged dim stands where the first of them was. The result is a
+        view of the same memory if the layout allows it: the merged dims must have no blocks and be
+        neighbours in memory (other dims may have blocks). ``split`` is the inverse.
 
         Args:
             dims: the dims to merge, slowest first: ``"H W"``.
@@ -331,8 +341,9 @@ class VTensor:
             copy: True copies, False never does, None copies only if the layout allows no view.
 
         Raises:
-            ContractError: there is nothing in memory yet.
-            DimError: dims are missing or repeated, or the name is taken.
+            ContractError: the tensor has no elements in memory yet.
+            DimError: ``dims`` is empty, names a dim twice or one that the tensor lacks, or ``into``
+                is the name of another dim or no identifier.
             LayoutError: ``copy=False``, and the layout allows no view.
         """
         parts = dim_names(dims)
@@ -352,24 +363,28 @@ class VTensor:
         )
 
     def shares_memory(self, other: VTensor | np.ndarray[Any, Any]) -> bool:
-        """Return whether this tensor shares memory, pads included, with another or an array."""
+        """Return whether this tensor and another, or an array, share memory, pads included.
+
+        If that would take too long to decide, return whether the bounds of the memory overlap.
+        """
         import numpy as np
 
         left, right = self.data(), other.data() if isinstance(other, VTensor) else other
         try:
-            return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # any number will do
-        except np.exceptions.TooHardError:  # these strides would take too long to decide
+            return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # NumPy takes any number
+        except np.exceptions.TooHardError:  # deciding would take too long
             return bool(np.may_share_memory(left, right))
 
     def to_proto(self, name: str = "", *, raw: bool = True) -> onnx.TensorProto:
-        """Return the elements as an ONNX tensor, in presentation order, whatever the layout.
+        """Return the elements as an ONNX tensor with its axes in the order of ``dims``.
 
         Args:
             name: the ONNX tensor's name; by default this tensor's.
-            raw: store bytes; otherwise the typed field of the element type.
+            raw: True stores the elements as bytes in ``raw_data``, False as numbers in the field
+                for the element type.
 
         Raises:
-            ContractError: there is nothing in memory yet.
+            ContractError: the tensor has no elements in memory yet.
             DTypeError: the installed ONNX is older than the element type.
         """
         from onnx import helper, numpy_helper
@@ -383,7 +398,8 @@ class VTensor:
         if raw:
             return proto
         if self.dtype in ("f16", "bf16", *NARROW_FLOATS) and bits(self.dtype) >= 8:
-            # The typed field has codes; as Python's floats some of them would round to others.
+            # The field holds the elements' bits as integers; the way through Python's floats would
+            # change some of them.
             proto.ClearField("raw_data")
             codes = array.view(f"u{array.itemsize}")
             proto.int32_data.extend(codes.ravel().tolist())
@@ -402,8 +418,11 @@ class VTensor:
 
         The capsule shares this tensor's memory if the layout allows it.
 
+        Args:
+            stream, max_version, dl_device, copy: as in the standard below.
+
         Raises:
-            ContractError: there is nothing in memory yet.
+            ContractError: the tensor has no elements in memory yet.
             DLPackError: the consumer asks for another device or a stream; or a copy is needed in
                 spite of ``copy=False``; or the memory is read-only, and the consumer's version of
                 DLPack cannot mark it so.
@@ -421,10 +440,13 @@ class VTensor:
         return (1, 0)
 
     def _logical(self, view: bool) -> np.ndarray[Any, Any]:
-        """Return the elements with an axis for each dim.
+        """Return the elements as an array with an axis for each dim, without pads.
+
+        Args:
+            view: True if the array must share this tensor's memory.
 
         Raises:
-            LayoutError: ``view``, and the layout allows no view.
+            LayoutError: ``view`` is True, and the layout allows no view.
         """
         memory = self.data()
         assert self.storage is not None, "data() has seen to it"
@@ -441,13 +463,14 @@ class VTensor:
         copy: bool | None,
         logical: Callable[[], np.ndarray[Any, Any]],
     ) -> VTensor:
-        """Return a tensor on a view of this one's elements, or on a copy if there is none.
+        """Return a new tensor that holds a view of this tensor's elements, or a copy.
 
         Args:
-            view: the elements in place; None if the layout allows no view.
-            sizes: the dims of the tensor.
+            view: the view; None if the layout allows none.
+            sizes: the sizes of the new tensor by dim.
             copy: True copies, False never does, None copies only if the layout allows no view.
-            logical: returns the elements with an axis for each dim.
+            logical: returns the new tensor's elements with an axis for each dim; called only if
+                there is no view.
 
         Raises:
             LayoutError: ``copy=False``, and there is no view.
@@ -471,7 +494,10 @@ class VTensor:
         """Return a view of this tensor under other dim names.
 
         Args:
-            names: new names by dim; other dims keep theirs.
+            names: by dim of this tensor, its new name; dims that are left out keep their names.
+
+        Raises:
+            DimError: there is no such dim, two dims would have one name, or this is a view already.
 
         >>> VTensor("f32", {"N": 2, "C": 3}).rename({"C": "K"}).summary()
         'f32 N=2 K=3'
@@ -489,7 +515,8 @@ class VTensor:
             into: sizes by name of the new dims, slowest first.
 
         Raises:
-            DimError: the sizes do not multiply to the dim's.
+            DimError: the product of the sizes is not the dim's size, two dims would have one name,
+                or this is a view already.
 
         >>> VTensor("f32", {"O": 8, "I": 3}).split("O", {"G": 2, "O": 4}).summary()
         'f32 G=2 O=4 I=3'
@@ -532,7 +559,7 @@ def _is_span(span: object, size: int) -> bool:
 
 
 def _within(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> bool:
-    """Return whether an array that was made from ``memory`` is a view of it.
+    """Return whether an array that was made from ``memory``, as a view or a copy, is a view of it.
 
     A copy has memory of its own, so overlapping bounds prove a view.
     """

@@ -85,25 +85,25 @@ class ReadableGraph(Protocol):
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The name of each output's value, by the output's name."""
+        """By name of each output, the name of its value."""
 
 
 class WritableGraph(ReadableGraph, Protocol):
     """The methods of a ``Graph`` that reading its text calls."""
 
     def input(self, name: str, dims: Mapping[str, int | None], dtype: str = "f32") -> VTensor:
-        """Add an input."""
+        """Add an input, as ``Graph.input`` does."""
 
     def constant(
         self, array: np.ndarray[Any, Any], dims: str | Sequence[str], name: str = ""
     ) -> VTensor:
-        """Add a constant."""
+        """Add a constant, as ``Graph.constant`` does."""
 
     def add(self, op: object, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()) -> Any:
-        """Add a node."""
+        """Add a node, as ``Graph.add`` does."""
 
     def output(self, value: VTensor, name: str = "") -> None:
-        """Add an output."""
+        """Make a value an output, as ``Graph.output`` does."""
 
 
 G = TypeVar("G", bound=WritableGraph)
@@ -152,7 +152,7 @@ def _literal(value: Any) -> str:
     >>> _literal((1, -math.inf, math.nan)), _literal(("a",))
     ('(1, -1e999, 1e999*0)', "('a',)")
     """
-    if hasattr(value, "item"):  # one of NumPy's numbers
+    if hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return "1e999*0" if math.isnan(value) else "1e999" if value > 0 else "-1e999"
@@ -162,9 +162,10 @@ def _literal(value: Any) -> str:
 
 
 def _number(array: np.ndarray[Any, Any]) -> str:
-    """Return `` = `` and the value of a constant; empty unless it is one finite number.
+    """Return the end of a constant's line, ``" = 0.5"``, if the array is one finite number.
 
-    Types of ``ml_dtypes`` and complex numbers have no literal either.
+    Empty for any other array, and for types that have no literal: complex numbers and those of
+    ``ml_dtypes``.
     """
     if array.ndim or array.dtype.kind not in "fiub" or not math.isfinite(array.item()):
         return ""
@@ -172,7 +173,16 @@ def _number(array: np.ndarray[Any, Any]) -> str:
 
 
 def parse_graph(text: str, constants: Mapping[str, np.ndarray[Any, Any]], graph: G) -> G:
-    """Fill an empty graph from its text, and return it; see ``Graph.parse``."""
+    """Add what a text describes to an empty graph, and return the graph; see ``Graph.parse``.
+
+    Args:
+        text: a graph's text.
+        constants: the constants' arrays by name.
+        graph: the empty graph.
+
+    Raises:
+        GraphError: a line cannot be read; the message has the line and its number.
+    """
     head, *lines = text.rstrip("\n").split("\n")
     if not (match := re.fullmatch(rf"graph ({_NAME}|)", head)):
         raise GraphError(f"line 1: {head!r} does not begin a graph: write 'graph NAME'")
@@ -189,6 +199,11 @@ def _add_line(
     graph: WritableGraph, line: str, constants: Mapping[str, np.ndarray[Any, Any]]
 ) -> None:
     """Add the input, constant, output or node of one line to the graph.
+
+    Args:
+        graph: the graph.
+        line: the line.
+        constants: the constants' arrays by name.
 
     Raises:
         Exception: of a kind in ``_UNREADABLE``, if the line cannot be read.
@@ -225,15 +240,15 @@ def _add_node(graph: WritableGraph, line: str, head: re.Match[str]) -> None:
 def _constant(
     name: str, match: re.Match[str], constants: Mapping[str, np.ndarray[Any, Any]]
 ) -> np.ndarray[Any, Any]:
-    """Return the values of a constant: from ``constants``, else the number in its line.
+    """Return the array of a constant: from ``constants``, else the number in its line.
 
     Args:
         name: the constant's name.
-        match: its line, as ``_CONSTANT`` matches it.
-        constants: the values by name.
+        match: the match of ``_CONSTANT`` with the constant's line.
+        constants: the constants' arrays by name.
 
     Raises:
-        GraphError: the values are missing, or have another type or number of elements.
+        GraphError: the array is missing, or has another type or number of elements than the line.
     """
     import numpy as np
 
@@ -252,10 +267,10 @@ def _constant(
 
 
 def _operator(name: str, parameters: str) -> object:
-    """Return the operator of a call.
+    """Return the operator instance that a node's line applies.
 
     Args:
-        name: the registered name.
+        name: the operator's name.
         parameters: the text of the parameters, with its parentheses.
 
     Raises:
@@ -271,7 +286,10 @@ def _operator(name: str, parameters: str) -> object:
 
 @lru_cache(maxsize=256)  # many operators of a network have equal parameters
 def _keyword_arguments(parameters: str) -> Mapping[str, Any]:
-    """Return the parameters of a call by name.
+    """Return the values of an operator's parameters by name.
+
+    Args:
+        parameters: the text of the parameters, with its parentheses.
 
     Raises:
         GraphError: a parameter has no name, or its value is no literal.
@@ -283,10 +301,10 @@ def _keyword_arguments(parameters: str) -> Mapping[str, Any]:
 
 
 def _closing(line: str, start: int) -> int:
-    """Return the index after the parenthesis that closes the one at ``start``.
+    """Return the index after the parenthesis that closes the one at the index ``start`` of a line.
 
     Raises:
-        GraphError: it is not closed.
+        GraphError: the parenthesis is not closed.
     """
     depth = 0
     for piece in re.compile(_PIECE).finditer(line, start):
@@ -302,7 +320,7 @@ def _evaluate(text: str) -> Any:
 
 
 def _evaluated(node: ast.expr) -> Any:
-    """Return the value of a literal; a name is an open size.
+    """Return the value of a parsed literal or product of literals; a name is an open size.
 
     Raises:
         GraphError: the expression is no literal.
@@ -322,7 +340,7 @@ def _evaluated(node: ast.expr) -> Any:
 
 
 def _product(left: Any, right: Any) -> int | float:
-    """Return the product of two numbers.
+    """Return the product of two numbers, of which one or both may be open sizes.
 
     Python would repeat text and tuples, and its integers have no bound: a short line could take any
     amount of memory.
@@ -337,11 +355,11 @@ def _product(left: Any, right: Any) -> int | float:
     size = product.factor if isinstance(product, OpenSize) else product
     if isinstance(size, int) and abs(size) > _MAX_PRODUCT:
         raise GraphError(f"a product is larger than {_MAX_PRODUCT}")
-    return product if product == product else math.nan  # a NaN with the same sign everywhere
+    return product if product == product else math.nan  # a NaN's sign depends on the machine
 
 
 def _type(text: str) -> tuple[str, dict[str, int]]:
-    """Return the element type and the sizes by name.
+    """Return the element type and the sizes by dim that a text such as ``f32 N=1 C=3`` names.
 
     Raises:
         GraphError: a dim is there twice.
@@ -354,16 +372,19 @@ def _type(text: str) -> tuple[str, dict[str, int]]:
 
 
 def _size(text: str) -> Any:
-    """Return a size; the usual ones, plain numbers, are read without Python's parser."""
+    """Return the size that a text names, an integer or an open size.
+
+    Plain numbers, the usual case, are read without Python's parser.
+    """
     plain = text.isascii() and text.isdecimal() and len(text) < 20
     return int(text) if plain and (text[0] != "0" or text == "0") else _evaluate(text)
 
 
 def _value(graph: ReadableGraph, name: str) -> Any:
-    """Return a value that an earlier line has added.
+    """Return the VTensor of this name, which an earlier line has added to the graph.
 
     Raises:
-        GraphError: there is none.
+        GraphError: no earlier line has added it.
     """
     if name not in graph.values:
         raise GraphError(f"value {name!r} is used before a line makes it")

@@ -24,7 +24,7 @@ class Trait:
 
 @dataclass(frozen=True)
 class Elementwise(Trait):
-    """Each element of the output depends only on the inputs' elements at the same place."""
+    """Each element of the output depends only on the inputs' elements at the same indices."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Commutes(Trait):
 
 #: The kinds of ``Structural``. Parameters of their operators: ``rename`` takes ((old, new), ...),
 #: ``reshape`` takes ((name, size), ...), ``slice`` takes axes, starts, ends and steps. ``bias``
-#: takes none: it adds its second operand along that operand's dims. The parameters of the others
-#: are those of their first ONNX spelling.
+#: takes none: it adds its second operand along that operand's dims. Operators of the other kinds
+#: have the parameters of the ONNX operator in their first spelling.
 STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice")
 
-#: The structural kinds whose output is their input's memory under other dims.
+#: The kinds of ``Structural`` whose output is the input's memory under other dims.
 VIEWS = ("rename", "reshape", "identity")
 
 
@@ -62,10 +62,10 @@ class Structural(Trait):
 
 @dataclass(frozen=True)
 class DefinedBy(Trait):
-    """The operator's values are defined by an invoker of another library than NumPy.
+    """The operator's definition is not NumPy's invoker, but that of another library.
 
     Args:
-        library: the name of that library.
+        library: the name of the other library.
     """
 
     library: str
@@ -73,10 +73,12 @@ class DefinedBy(Trait):
 
 @dataclass(frozen=True)
 class Cost(Trait):
-    """The number of arithmetic operations of a call; a sum, a comparison, a function count as one.
+    """The number of arithmetic operations of a call.
+
+    A sum of two numbers, a comparison and a function of a number count as one operation each.
 
     Args:
-        count: the number per element of the first input, or a function that returns the number of
+        count: the number per element of the first input; or a function that returns the number for
             the whole call: ``(op, *inputs, *outputs) -> int``.
     """
 
@@ -88,9 +90,9 @@ class Linear(Trait):
     """The output is linear in some inputs: scaling a slice of one scales the output's slice.
 
     Args:
-        inputs: by role of such an input, the output's dims with the input's dims that each
-            consists of, slowest first: ``{"w": {"C": "G O"}}``. Dims with the same name in both
-            are left out, so ``{"a": {}}`` means that all names agree.
+        inputs: by role of such an input, a dict: by dim of the output, the dims of the input of
+            which it consists, slowest first. ``{"w": {"C": "G O"}}``: C of the output is G and O of
+            w. Dims of the same name are left out; ``{"a": {}}``: all names agree.
     """
 
     inputs: Mapping[str, Mapping[str, str]] = field(hash=False)
@@ -101,8 +103,9 @@ class Affine(Trait):
     """The output is ``factor * x + shift`` in an input ``x``.
 
     Args:
-        coefficients: called with the instance and the inputs: None for x, and arrays that broadcast
-            for the others. Returns (factor, shift); None if the output is not affine in x.
+        coefficients: called with the instance and an argument for each input: None for x, and for
+            the others arrays that broadcast against each other. Returns factor and shift; None if
+            the output is not affine in x.
     """
 
     coefficients: Callable[..., tuple[Any, Any] | None]
@@ -114,7 +117,7 @@ class Pointwise(Trait):
 
     Args:
         expression: called with the instance and an expression for each input; returns the output's
-            expression. Inputs narrower than f32 are f32 in it.
+            expression. Inputs of types narrower than f32 are converted to f32 before.
     """
 
     expression: Callable[..., Expression]
@@ -122,10 +125,10 @@ class Pointwise(Trait):
 
 @dataclass(frozen=True)
 class Stretches(Trait):
-    """Small results have large relative errors: an exponential's is the input's absolute error.
+    """Small outputs have large relative errors: an exponential's equals its input's absolute error.
 
     At the end of a network, the error of such an operator's input is used in place of the error of
-    its result.
+    its output.
     """
 
 
@@ -142,9 +145,9 @@ class Picks(Trait):
     """The operator may read only every n-th element of its first input along some dims.
 
     Args:
-        steps: called with the instance and the inputs. Returns the step n by dim, and an operator
-            that computes the same from those elements alone, the first and every n-th after it;
-            None if every element is read.
+        steps: called with the instance and the inputs. Returns a dict with n by dim, and an
+            instance that computes the same output from every n-th element alone, beginning with the
+            first; None if every element is read.
     """
 
     steps: Callable[..., tuple[Mapping[str, int], Any] | None]
@@ -155,8 +158,8 @@ class Thins(Trait):
     """The operator can be made to compute only every n-th element of its output along some dims.
 
     Args:
-        make: called with the instance, the first input and the step n by dim; returns an instance
-            that computes only the first element and every n-th after it.
+        make: called with the instance, the first input and a dict with n by dim; returns an
+            instance that computes only every n-th element of the output, beginning with the first.
     """
 
     make: Callable[[Any, VTensor, Mapping[str, int]], Any]

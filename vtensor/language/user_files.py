@@ -10,12 +10,12 @@ from typing import Any, BinaryIO
 #: The most bytes of a text file: a description, a lock file, labels, a module.
 MAX_TEXT_BYTES = 1 << 24
 
-#: TOML's integers have 64 bits: at least the negative of this number, and below it.
+#: TOML's integers have 64 bits: they are less than this number, and not less than its negative.
 _INTEGER_END = 1 << 63
 
 
 def open_plain_file(file: str | os.PathLike[str]) -> BinaryIO:
-    """Open a plain file to be read; links are followed.
+    """Open a plain file for reading its bytes; links are followed.
 
     Raises:
         OSError: the file is missing, a folder, a pipe or a device, or its path has a NUL.
@@ -59,13 +59,13 @@ def read_text(file: str | os.PathLike[str], max_bytes: int = MAX_TEXT_BYTES) -> 
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return a text of TOML as data.
+    """Return the top table of a TOML text.
 
     Raises:
         ValueError: the text is no TOML, is nested too deeply, or has an integer of more than 64
             bits.
     """
-    import tomllib  # a session that reads its plan from the cache reads no TOML
+    import tomllib  # only here: a session with a plan from the cache reads no TOML
 
     try:
         table = tomllib.loads(text)
@@ -74,7 +74,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     except ValueError as error:
         if isinstance(error, tomllib.TOMLDecodeError):
             raise
-        raise ValueError("it has an integer of more than 64 bits") from None  # over 4,300 digits
+        raise ValueError(
+            "it has an integer of more than 64 bits"
+        ) from None  # Python's limit: 4,300 digits
     waiting: list[Any] = [table]
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""Parts of messages."""
+"""Phrases of messages: a number with its noun, the reason of an error."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ REMEDY = "raise max_bytes= (--max-bytes on the command line), or give smaller in
 
 
 def max_bytes_of(max_bytes: int | None) -> int:
-    """Return a budget in bytes; for None, three quarters of the available memory.
+    """Return a session's memory budget in bytes; for None, three quarters of available memory.
 
     Raises:
-        InputError: the budget is no integer of at least 1.
+        InputError: ``max_bytes`` is neither None nor an integer of at least 1.
     """
     if max_bytes is None:
         return max(1, available_memory() * 3 // 4)
@@ -34,22 +34,24 @@ def max_bytes_of(max_bytes: int | None) -> int:
 
 
 def available_memory(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int:
-    """Return the bytes of memory that this process may use: the machine's, or a group's limit.
+    """Return the bytes of memory that this process may use.
+
+    That is the machine's memory, or the limit of a control group of this process if it is less.
 
     Args:
-        membership: ``MEMBERSHIP``, or a file like it.
-        mount: ``MOUNT``, or a folder like it.
+        membership: ``MEMBERSHIP``, or a file in the same format.
+        mount: ``MOUNT``, or a folder of the same structure.
     """
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for version, folder in folders("memory", membership, mount):
-        with ignored(OSError, ValueError):  # no such file, or "max"
+        with ignored(OSError, ValueError):  # no such file, or its text is "max"
             available = min(available, max(0, int((folder / _FILES[version]).read_text())))
     return available
 
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Convert a ``MemoryError`` inside the block into a typed error.
+    """Convert a ``MemoryError`` inside a ``with`` block into a ``BudgetError``.
 
     Raises:
         BudgetError: the block ran out of memory.
@@ -61,7 +63,7 @@ def memory_errors() -> Iterator[None]:
 
 
 def ran_out(error: MemoryError) -> BudgetError:
-    """Return the typed error of a ``MemoryError``."""
+    """Return a ``BudgetError`` that says that memory ran out, and what to change."""
     return BudgetError(
         f"memory ran out before the budget did: {error}\n  to fix: give a smaller "
         "max_bytes= (--max-bytes on the command line), which refuses before memory is allocated, "

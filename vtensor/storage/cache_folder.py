@@ -1,4 +1,4 @@
-"""The folder of a user's cache."""
+"""The folder of a user's cache on disk."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ DIRECTORY_VARIABLE = "VTENSOR_CACHE_DIR"
 
 
 def cache_folder() -> Path:
-    """Return the cache's folder: ``VTENSOR_CACHE_DIR``, else ``vtensor`` in the user's cache.
+    """Return the folder that the variable ``VTENSOR_CACHE_DIR`` names.
 
-    Source: XDG Base Directory Specification, 0.8: a relative path there is ignored.
+    Without the variable: ``vtensor`` in ``XDG_CACHE_HOME``, by default in ``~/.cache``.
+
+    Source: XDG Base Directory Specification, 0.8: a relative ``XDG_CACHE_HOME`` is ignored.
     """
     if folder := os.environ.get(DIRECTORY_VARIABLE):
         return Path(folder)

@@ -20,9 +20,9 @@ def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[in
     The limit of an outer group holds for the groups inside it, so all folders count.
 
     Args:
-        controller: ``"cpu"`` or ``"memory"``.
-        membership: ``MEMBERSHIP``, or a file like it.
-        mount: ``MOUNT``, or a folder like it.
+        controller: the kind of resource, ``"cpu"`` or ``"memory"``.
+        membership: ``MEMBERSHIP``, or a file in the same format.
+        mount: ``MOUNT``, or a folder of the same structure.
 
     Yields:
         The version of the control groups, 1 or 2, and a folder, which may not exist.
@@ -39,7 +39,10 @@ def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[in
 
 
 def _around(root: Path, path: str) -> Iterator[Path]:
-    """Yield a group's folder and those above it; in a container inner ones may be missing."""
+    """Yield ``root`` and each folder below it on the way to the control group ``path``, inclusive.
+
+    In a container, the inner folders may not exist.
+    """
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
     for depth in range(len(parts) + 1):
         yield root.joinpath(*parts[:depth])

@@ -1,8 +1,9 @@
 """Entries of the cache: files in a folder of the user, shared by processes.
 
-An entry that is unreadable, damaged, foreign or of another format counts as missing, and its caller
-makes the content from scratch. An entry is written to a temporary file and then renamed, so that it
-is whole or missing. Without a writable folder there is no cache; a warning says so once a process.
+An entry that is unreadable, damaged, foreign (another user may have written it) or of another
+format counts as missing, and the caller makes the content from scratch. An entry is written to a
+temporary file and then renamed, so that it is whole or missing. Without a writable folder there is
+no cache; a warning says so once a process.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from vtensor.storage.cache_folder import cache_folder
 #: Environment variable: whether sessions use the user's cache by default, ``on`` or ``off``.
 VARIABLE = "VTENSOR_CACHE"
 
-#: The folder of entries in a cache.
+#: The name of the folder of entries, inside the cache's folder.
 FOLDER = "plans"
 
-#: The first bytes of an entry: its format, before the digest of its payload.
+#: The first bytes of an entry: the format's name. The digest of the payload comes after it.
 FORMAT = b"vtensor entry 3"
 
 #: The most bytes of one entry and of all entries; the entries used longest ago are removed first.
@@ -46,10 +47,10 @@ class Entries:
     """The entries of one cache.
 
     Args:
-        folder: the cache; None is the user's cache.
+        folder: the cache's folder; None is that of the user's cache.
 
     Raises:
-        InputError: the named folder cannot be used.
+        InputError: ``folder`` is not None and cannot be used.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -68,11 +69,11 @@ class Entries:
                 ) from error
 
     def read(self, name: str) -> bytes | None:
-        """Return the payload of an entry; None if it is missing or damaged.
+        """Return the payload of the entry with this name; None if it counts as missing.
 
         Reading sets the time of the entry's last use.
         """
-        try:  # open first, since most names have no entry
+        try:  # opened before the check of the folder: most names have no entry
             with open_entry(f"{self._folder}/{name}") as file:
                 check_folder(self._folder)
                 status = os.fstat(file.fileno())
@@ -90,18 +91,19 @@ class Entries:
         return payload_of(content)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names of entries with a prefix, the last used first."""
+        """Return the names that begin with ``prefix``, the most recently used entry first."""
         try:
             rows = sorted(self._rows(), reverse=True)
-        except OSError as error:  # ``read`` meets it as well, and warns
+        except OSError as error:  # ``read`` meets the error as well, and warns
             pass_signals(error)
             return []
         return [name for _, name, _ in rows if name.startswith(prefix)]
 
     def write(self, name: str, payload: bytes) -> None:
-        """Write an entry, and remove the oldest ones beyond the limit.
+        """Write an entry, then remove entries, those used longest ago first, beyond the limit.
 
-        Nothing is written, without a warning, once the folder was removed.
+        The limit is ``MOST_BYTES_IN_ALL``. Nothing is written, without a warning, for an entry of
+        more than ``MOST_BYTES`` or after the user's folder was removed.
         """
         entry = _head(payload) + b"\n" + payload
         if len(entry) > MOST_BYTES:
@@ -125,7 +127,7 @@ class Entries:
             _warn(str(self._folder), reason(error))
 
     def _make_folder(self) -> None:
-        """Make the folder, unless it existed before.
+        """Make the folder of entries, unless it existed before, and check it.
 
         Raises:
             OSError: the folder was removed, cannot be made, or is not the user's alone.
@@ -137,7 +139,7 @@ class Entries:
         check_folder(self._folder)
 
     def _rows(self) -> Iterator[tuple[int, str, int]]:
-        """Yield the time of the last use, the name and the bytes of each entry."""
+        """Yield the time of the last use in ns, the name and the size in bytes of each entry."""
         with os.scandir(self._folder) as files:
             for file in files:
                 with ignored(FileNotFoundError):  # another process has removed it
@@ -145,7 +147,7 @@ class Entries:
                     yield status.st_mtime_ns, file.name, status.st_size
 
     def _shrink(self) -> None:
-        """Remove the oldest entries beyond the limit of all entries."""
+        """Remove the entries used longest ago, until all take at most ``MOST_BYTES_IN_ALL``."""
         total = 0
         for _, name, size in sorted(self._rows(), reverse=True):
             total += size
@@ -154,11 +156,15 @@ class Entries:
 
 
 def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | None:
-    """Return the entries of a session's ``cache_dir``; None without a cache.
+    """Return the entries of a session's cache; None if it has no cache.
+
+    Args:
+        cache_dir: the cache's folder. True is the user's cache, unless the variable
+            ``VTENSOR_CACHE`` is ``off``; False and None are no cache.
 
     Raises:
-        InputError: ``cache_dir`` is no path, no bool and not None, or a folder that cannot be used;
-            or the environment variable is neither ``on`` nor ``off``.
+        InputError: ``cache_dir`` is of another type, or a folder that cannot be used; or the
+            variable is neither ``on`` nor ``off``.
     """
     if cache_dir is None or isinstance(cache_dir, bool):
         return Entries() if cache_dir and is_on() else None
@@ -168,7 +174,7 @@ def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | Non
 
 
 def is_on() -> bool:
-    """Return whether sessions use the user's cache by default.
+    """Return whether sessions use the user's cache by default: ``VTENSOR_CACHE`` is not ``off``.
 
     Raises:
         InputError: the variable is neither ``on`` nor ``off``.
@@ -184,7 +190,7 @@ def _head(payload: bytes) -> bytes:
 
 
 def open_entry(path: str) -> BinaryIO:
-    """Open an entry's file for reading; a link is not followed, and a pipe is not waited for.
+    """Open an entry's file for reading its bytes; no link is followed, no pipe waited for.
 
     Raises:
         OSError: the file is not there, is a link, or cannot be read.
@@ -194,7 +200,7 @@ def open_entry(path: str) -> BinaryIO:
 
 
 def payload_of(content: bytes) -> bytes | None:
-    """Return the payload of an entry's file; None if its format or its digest is wrong."""
+    """Return the payload in the bytes of an entry; None if the format or the digest is wrong."""
     head, _, payload = content.partition(b"\n")
     return payload if head == _head(payload) and len(content) <= MOST_BYTES else None
 
@@ -211,7 +217,11 @@ def check_folder(folder: Path) -> None:
 
 
 def foreign(status: os.stat_result) -> bool:
-    """Return whether another user owns a file or folder, or may write to it."""
+    """Return whether another user owns a file or folder, or may write to it.
+
+    Args:
+        status: the facts about the file or folder, from ``os.stat``.
+    """
     return status.st_uid != os.geteuid() or bool(status.st_mode & _OTHERS)
 
 
@@ -223,9 +233,9 @@ def _warn(folder: str, why: str) -> None:
 
 @cache
 def code_state() -> tuple[int, int]:
-    """Return the number of code files, and the time of the last change of any, in ns.
+    """Return the number of VTensor's code files, and the time of their last change in ns.
 
-    They identify the code of a checkout, whose version does not change with each edit.
+    Both numbers identify the code of a checkout, whose version does not change with each edit.
     """
     root, times = Path(__file__).parents[2], list[int]()
     folders = [str(root / package) for package in _PACKAGES]

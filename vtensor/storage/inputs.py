@@ -1,4 +1,4 @@
-"""The inputs of a run: arrays of any kind, checked, and copied only if necessary."""
+"""The arrays that a run takes and writes: checked, and copied only if necessary."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Port:
     Attributes:
         name: the name of the input or output.
         dtype: element type.
-        shape: sizes in presentation order; None for a size that each run decides.
-        dims: dim names in presentation order.
+        shape: the size of each axis of the user's array; None for a size that each run decides.
+        dims: the dim name of each axis of the user's array.
         any_rank: True if each run decides the rank as well; shape and dims are then empty.
     """
 
@@ -41,7 +41,7 @@ class Port:
     any_rank: bool = False
 
     def of_rank(self, rank: int) -> Port:
-        """Return the port with this rank, if it has any rank; else the port itself.
+        """Return a port of this rank, with open sizes, if ``any_rank`` is True; else this port.
 
         >>> print(Port("x", "f32", (), (), any_rank=True).of_rank(2))
         x : f32 D0=? D1=?
@@ -63,9 +63,10 @@ class Port:
 
 
 def random_array(port: Port, generator: np.random.Generator) -> Array:
-    """Return an array of random numbers for a port; its open sizes are 0.
+    """Return an array of random numbers with the port's element type and shape.
 
-    Floats are normally distributed. Integers are 0 and 1, which are mostly valid indices.
+    A size that is open in the port is 0 in the array. Floats are normally distributed. Integers are
+    0 and 1, which are mostly valid indices.
     """
     sizes = tuple(size or 0 for size in port.shape)
     real = "f" in port.dtype
@@ -74,10 +75,14 @@ def random_array(port: Port, generator: np.random.Generator) -> Array:
 
 
 def noise(ports: Sequence[Port], inputs: Mapping[str, object]) -> dict[str, object]:
-    """Return the given inputs, and random arrays from a fixed seed for the missing ones.
+    """Return an array for each input by name: the given one, else random numbers of a fixed seed.
+
+    Args:
+        ports: the inputs of the network.
+        inputs: the given arrays by name of the input.
 
     Raises:
-        InputError: a missing input has open sizes, or a given one is no input.
+        InputError: an input that is not given has open sizes, or a given name is no input's.
     """
     generator, feeds = np.random.default_rng(0), dict(inputs)
     for port in ports:
@@ -90,7 +95,13 @@ def noise(ports: Sequence[Port], inputs: Mapping[str, object]) -> dict[str, obje
 
 
 def calibration(calibrate: Mapping[str, object] | None, ports: Sequence[Port]) -> dict[str, Array]:
-    """Return the arrays of ``calibrate=``, on which errors are measured, as dense copies by input.
+    """Return dense copies of the arrays of ``calibrate=``, by name of the input.
+
+    The errors of approximate variants are measured on these arrays.
+
+    Args:
+        calibrate: arrays by name of the input; None is no arrays.
+        ports: the inputs of the network.
 
     Raises:
         InputError: a name is no input's, or an array has another element type or shape than its
@@ -118,11 +129,12 @@ def as_array(label: str, argument: object, *, writable: bool = False) -> Array:
     Args:
         label: the argument's name in errors: ``"input 'x'"``.
         argument: an array, or an object with ``__dlpack__`` or ``__array__``.
-        writable: the array will be written, so it must be the argument's own memory. An object that
-            has only ``__array__``, which may copy without notice, is refused.
+        writable: True if the array will be written, so that it must share the argument's memory. An
+            object that has only ``__array__``, which may copy without notice, is then refused.
 
     Raises:
-        InputError: the argument is no array, would be copied though ``writable``, or has a mask.
+        InputError: the argument is no array or has a mask; or ``writable`` is True and the array
+            would be a copy.
     """
     if isinstance(argument, np.ndarray):
         if type(argument) is not np.ndarray and isinstance(argument, np.ma.MaskedArray):
@@ -147,7 +159,7 @@ def as_array(label: str, argument: object, *, writable: bool = False) -> Array:
 
 
 def converted(numbers: object, port: Port) -> Array:
-    """Convert Python's own numbers, or nested lists of them, to the element type of an input.
+    """Return an array of Python's own numbers, or nested lists of them, in an input's element type.
 
     Raises:
         InputError: lists are ragged, or an element is no number or does not fit the element type.
@@ -179,10 +191,15 @@ def converted(numbers: object, port: Port) -> Array:
 
 
 def check_names(feeds: Mapping[str, object], ports: Sequence[Port]) -> None:
-    """Check that the names of the arrays are those of the inputs.
+    """Check that the arrays of a run have exactly the names of the network's inputs.
+
+    Args:
+        feeds: the arrays by name.
+        ports: the inputs of the network.
 
     Raises:
-        InputError: a name is missing or unknown; the message lists the inputs.
+        InputError: ``feeds`` is no mapping, or a name is missing or unknown; the message then lists
+            the inputs.
     """
     if not isinstance(feeds, Mapping):
         raise InputError(f"inputs are given as {{name: array}}, not as {type(feeds).__name__}")
@@ -200,7 +217,7 @@ def check_array(array: Array, port: Port) -> Array:
     """Return an array in native byte order, after checking its shape and element type.
 
     Raises:
-        InputError: its rank, sizes or element type are not those of the port.
+        InputError: the rank, a size or the element type is not the port's.
     """
     check_kind(array.shape, array.dtype, port)
     array = np.asarray(array)  # a subclass may change what indexing and copies mean
@@ -211,7 +228,7 @@ def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], port: Port) -> None
     """Check that a shape and an element type are those of a port.
 
     Raises:
-        InputError: the rank, a size or the element type is another.
+        InputError: the rank, a size or the element type is not the port's.
     """
     sizes = port.of_rank(len(shape)).shape
     if len(shape) != len(sizes):
@@ -236,10 +253,10 @@ class Feed:
     """An input of a run.
 
     Attributes:
-        part: the elements, contiguous, and their layout.
-        given: the caller's memory.
-        dims: dim names in presentation order.
-        elements: returns the current elements of the caller's memory, with an axis for each dim.
+        part: the elements, contiguous in memory, and their layout.
+        given: the array in the caller's memory.
+        dims: the dim names in the order of the port.
+        elements: returns the elements that the caller's memory now has, with an axis for each dim.
     """
 
     part: Part
@@ -249,18 +266,19 @@ class Feed:
 
     @property
     def copied(self) -> bool:
-        """True if the elements had to be copied."""
+        """True if ``part`` is a copy of the caller's memory."""
         return self.given.size > 0 and not np.may_share_memory(self.part.array, self.given)
 
     def values(self, dims: Sequence[str]) -> Array:
-        """Return the elements with these dims as its axes."""
+        """Return the elements as an array whose axes are these dims, in this order."""
         return self.part.logical(dims)
 
 
 def feed_of(value: object, port: Port) -> Feed:
-    """Return an input in its own memory if that is dense, else a copy in presentation order.
+    """Return an input of a run: in the caller's memory if that is dense, else copied.
 
-    The dims of a VTensor are matched by name if they are the port's, else by position.
+    A copy has its axes in the order of the port's dims. If a VTensor's dims have the port's names,
+    they may be in any order; else they must be in the port's order.
 
     Args:
         value: a VTensor, an array, an object that ``as_array`` takes, or numbers in nested lists.
@@ -294,7 +312,11 @@ def feed_of(value: object, port: Port) -> Feed:
 
 
 def memory_of(value: object, port: Port) -> Feed:
-    """Return an input that has memory of its own, which later runs may read again.
+    """Return an input of a run, as ``feed_of`` does, in memory that later runs may read again.
+
+    Args:
+        value: a VTensor, an array, or an object whose memory can be shared; no numbers in lists.
+        port: the input's port.
 
     Raises:
         InputError: the value has no memory that can be shared, or ``feed_of`` refuses it.
@@ -305,7 +327,10 @@ def memory_of(value: object, port: Port) -> Feed:
 
 
 def dense_part(tensor: VTensor) -> Part | None:
-    """Return a tensor's elements in place; None if they have gaps or the layout allows no view."""
+    """Return a view of a tensor's elements, and their layout by its dims.
+
+    None if the elements have gaps in memory or the layout allows no view.
+    """
     part = tensor.part()
     return part if part is not None and part.dense else None
 
@@ -314,6 +339,10 @@ def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
     """Return the layout of a dense array: the order of its dims in memory.
 
     None if the array has gaps, overlaps, negative strides, or is not aligned to its elements.
+
+    Args:
+        array: the array.
+        dims: the dim name of each axis.
 
     >>> layout_of(np.zeros((1, 4, 4, 3), np.float32).transpose(0, 3, 1, 2), "NCHW")
     Layout('NHWC')
@@ -336,16 +365,16 @@ def check_out(
     ports: Sequence[Port],
     wanted: Sequence[str],
 ) -> dict[str, Array]:
-    """Return the arrays of ``out=``, which outputs are written to, by name.
+    """Return the arrays of ``out=``, to which a run writes its outputs, by name of the output.
 
     Args:
-        out: the arrays by name of the output; None for none.
+        out: the arrays by name of the output; None is no arrays.
         ports: the outputs of the network.
         wanted: the names of the outputs that the run delivers.
 
     Raises:
-        InputError: a name is not among the wanted ones, or is there twice; or an array has another
-            element type or byte order, is read-only, overlaps itself or another array.
+        InputError: a name is not in ``wanted``, or is there twice; or an array has another element
+            type or byte order than the output, is read-only, or overlaps itself or another array.
     """
     if out is None:
         return {}
@@ -387,7 +416,7 @@ def check_fits(name: str, array: Array, sizes: Mapping[str, int | None]) -> None
         sizes: the output's sizes by dim; None for an unknown size.
 
     Raises:
-        InputError: the rank or a size is another.
+        InputError: the array has another rank or size than the output.
     """
     known = tuple(sizes.values())
     if len(known) != array.ndim or any(
@@ -400,7 +429,8 @@ def check_fits(name: str, array: Array, sizes: Mapping[str, int | None]) -> None
 def _overlaps_itself(array: Array) -> bool:
     """Return whether elements of an array may share memory.
 
-    They do not if each axis has a larger stride than the extent of all axes with smaller strides.
+    They do not if the stride of each axis is at least as many bytes as all elements along the axes
+    with smaller strides span.
     """
     if array.size == 0:
         return False
@@ -420,13 +450,13 @@ def parse_layouts(
     *,
     any_too: bool = False,
 ) -> dict[str, Layout]:
-    """Return layouts by port name, parsed and checked.
+    """Return the layouts that a user requests for inputs or outputs, parsed and checked, by name.
 
     Args:
-        requested: the layouts or their texts by port name; None for none.
-        ports: the ports that may be named.
+        requested: the layouts or their texts by name of the input or output; None is no layouts.
+        ports: the inputs or outputs that may be named.
         label: the argument's name in errors.
-        any_too: accept the layout ANY as well.
+        any_too: True also accepts the layout ANY.
 
     Raises:
         InputError: a name is no port's, or the layout has other dims than the port or an encoding.

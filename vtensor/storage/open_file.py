@@ -1,4 +1,4 @@
-"""Files that stay open after they were read."""
+"""Files that stay open after a first reading, and are read again only if unchanged."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, facts: os.stat_result) -> State:
-        """Return the state in the facts that the system reports."""
+        """Return the state of a file, given the facts that ``os.fstat`` reports."""
         times = facts.st_mtime_ns, facts.st_nlink, facts.st_ctime_ns
         return cls(facts.st_dev, facts.st_ino, facts.st_size, *times)
 
@@ -85,7 +85,13 @@ def settled(descriptor: int) -> os.stat_result:
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """A range of bytes in a file that stays open; a call reads and returns them."""
+    """A range of bytes in a file that stays open; calling it reads and returns the bytes.
+
+    Attributes:
+        file: the file.
+        offset: the offset of the first byte.
+        nbytes: the number of bytes.
+    """
 
     file: OpenFile
     offset: int
@@ -101,7 +107,8 @@ class Data(NamedTuple):
     Attributes:
         bytes: the data; None if they were not read yet.
         nbytes: the number of bytes.
-        read: reads the data, any number of times; None if they are in memory only.
+        read: reads and returns the data, any number of times, given a function that allocates
+            memory; None if the data are in memory only.
     """
 
     bytes: Bytes | None
@@ -110,12 +117,16 @@ class Data(NamedTuple):
 
     @property
     def reader(self) -> Callable[[Room], Bytes]:
-        """The function that reads the data, if they were not read yet."""
+        """The function ``read`` of data that were not read yet."""
         assert self.read is not None, "data that are not in memory have a reader"
         return self.read
 
     def now(self, room: Room = reused) -> Bytes:
-        """Return the data; they are read into new memory if they were not read yet."""
+        """Return the data, which are read if necessary.
+
+        Args:
+            room: allocates the memory for data that are read.
+        """
         if self.bytes is not None:
             return self.bytes
         return self.reader(room)
@@ -124,15 +135,16 @@ class Data(NamedTuple):
 class OpenFile:
     """A file that stays open, so that it can be read again while its bytes are unchanged.
 
-    It can be read even after its name is removed or given to another file.
+    The file can be read even after its name is removed or given to another file.
 
-    A new or lost name changes ``State.changed_ns`` as a write does. Only if the number of names has
-    changed, samples of the bytes decide; any other difference counts as a write.
+    A new or lost name (hard link) changes ``State.changed_ns`` as a write does. If the number of
+    names has changed, samples of the bytes decide whether it was a write; any other difference of
+    the state counts as a write.
 
     Args:
         descriptor: the descriptor of the open file; it is duplicated.
         facts: the file's facts, as ``settled`` returns them.
-        label: the file's name in errors.
+        label: the file's name in error messages.
     """
 
     def __init__(self, descriptor: int, facts: os.stat_result, label: str) -> None:
@@ -146,15 +158,18 @@ class OpenFile:
         return b"".join([os.pread(self._descriptor, _SAMPLE, place) for place in places])
 
     def stretch(self, offset: int, nbytes: int) -> Stretch:
-        """Return a range of the file's bytes, without reading them."""
+        """Return ``nbytes`` bytes from ``offset`` on as a ``Stretch``, without reading them."""
         return Stretch(self, offset, nbytes)
 
     def fileno(self) -> int:
-        """Return the descriptor, which is open as long as this object lives."""
+        """Return the file's descriptor, which is open as long as this object lives."""
         return self._descriptor
 
     def fill(self, offset: int, into: Bytes) -> bool:
-        """Read bytes at an offset into memory; return False if the file ends too soon."""
+        """Read bytes from ``offset`` on until ``into`` is full; return True.
+
+        False if the file ends before.
+        """
         view, done = into.data, 0
         while done < len(view):
             more = os.preadv(self._descriptor, [view[done:]], offset + done)
@@ -164,12 +179,12 @@ class OpenFile:
         return True
 
     def is_same(self, facts: os.stat_result) -> bool:
-        """Return whether facts are those of this file, in its present or another state."""
+        """Return whether facts from ``os.stat`` are those of this file, changed or not."""
         return (facts.st_dev, facts.st_ino) == self._state[:2]
 
     @property
     def changed(self) -> bool:
-        """True if the bytes may differ from those at opening."""
+        """True if the file's bytes may differ from those at opening."""
         if State.of(os.fstat(self._descriptor)) == self._state:
             return False
         state = State.of(settled(self._descriptor))
@@ -180,10 +195,10 @@ class OpenFile:
         return False
 
     def check(self) -> None:
-        """Check that the bytes are those at opening; must be called after each read.
+        """Check that the file's bytes are those at opening; must be called after each read.
 
         Raises:
-            ModelError: the bytes may differ.
+            ModelError: the file's bytes may differ from those at opening.
         """
         if self.changed:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")
@@ -212,7 +227,7 @@ class OpenFile:
         return memory
 
     def read_error(self, error: OSError | None = None) -> ModelError:
-        """Return the error of a failed read; without a system error, the file ends too soon."""
+        """Return the error of a failed read; ``error`` is None if the file ended too soon."""
         if error is None:
             return ModelError(f"{self._label} is shorter than it was; load it again")
         return ModelError(f"{self._label} cannot be read again: {reason(error)}")

@@ -1,4 +1,4 @@
-"""Locks of the process that are free in a forked child."""
+"""Locks for which a fork waits, so that they are free in the forked child process."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ _RELEASE = methodcaller("release")
 
 
 def process_lock(order: int = 1) -> threading.RLock:
-    """Return a new lock for which forks wait: in the child, the data that it guards is consistent.
+    """Return a new lock for which forks wait, so that a forked child finds it free.
 
-    The child has only the thread that forks: a lock that another thread held would never be free.
+    The data that the lock guards is then consistent in the child. A child has only the thread that
+    forked: a lock that another thread held at the fork would never be released.
 
     Args:
         order: a thread that holds the lock may acquire locks of a higher order only.
@@ -53,10 +54,10 @@ def process_lock(order: int = 1) -> threading.RLock:
 
 
 class OwnLock:
-    """A lock for which no fork waits: a forked child gets a new one.
+    """A lock for which no fork waits: a forked child gets a new lock.
 
-    For locks that may be held for long. In the child, the data that the lock guards may be as an
-    unfinished piece of work left it.
+    For locks that may be held for long. In the child, the data that the lock guards may be
+    inconsistent, since the fork may interrupt a change of it.
     """
 
     def __init__(self) -> None:
@@ -76,21 +77,21 @@ def locked(lock: threading.RLock, acquire: Callable[[], bool], work: Callable[[]
     with an attempt to release it. ``with lock:`` is as safe, for a wait without a limit.
 
     Args:
-        lock: not held by the calling thread, unless ``acquire`` is a function in C.
-        acquire: acquires the lock and returns True, or returns False.
+        lock: must not be held by the calling thread, unless ``acquire`` is a function in C.
+        acquire: acquires the lock and returns True, or returns False without acquiring it.
         work: runs with the lock held.
     """
     try:
         return work() if acquire() else None
     finally:
-        try:  # noqa: SIM105  # ``suppress`` is a call, too
+        try:  # noqa: SIM105  # an exception may also come after the call of ``suppress``
             lock.release()
         except RuntimeError:  # this thread does not hold it
             pass
 
 
 def _another_thread_imports() -> bool:
-    """Return whether another thread imports a module that a child may need."""
+    """Return whether another thread is importing a module of ``PACKAGES``."""
     this_thread = threading.get_ident()
     for name, reference in [*_bootstrap._module_locks.items()]:
         if name.partition(".")[0] in PACKAGES:
@@ -101,7 +102,7 @@ def _another_thread_imports() -> bool:
 
 
 def _before_fork() -> None:
-    """Acquire all locks, in order, at a moment when no other thread imports.
+    """Acquire all locks, in order, when no other thread imports, or after ``PATIENCE_S`` seconds.
 
     Python's import lock is held until the fork is over, so that no other thread begins an import.
     """
@@ -109,7 +110,8 @@ def _before_fork() -> None:
     until = monotonic() + PATIENCE_S
     while True:
         acquire = methodcaller("acquire", timeout=PATIENCE_S)
-        _acquired.extend(filter(acquire, [lock for _, lock in _locks]))  # recorded in the same call
+        # one call acquires and records each lock: no exception can come between
+        _acquired.extend(filter(acquire, [lock for _, lock in _locks]))
         _imp.acquire_lock()
         if not _another_thread_imports() or monotonic() >= until:
             return
@@ -118,9 +120,10 @@ def _before_fork() -> None:
 
 
 def _release_all() -> None:
-    """Release the locks that ``_before_fork`` has acquired and that are not released yet."""
-    try:  # noqa: SIM105  # ``suppress`` is a call, too
-        any(map(_RELEASE, iter(_acquired.pop, None)))  # removed and released in the same call
+    """Release the locks that ``_before_fork`` has acquired, as far as they are not released yet."""
+    try:  # noqa: SIM105  # an exception may also come after the call of ``suppress``
+        # one call removes and releases each lock: no exception can come between
+        any(map(_RELEASE, iter(_acquired.pop, None)))
     except IndexError:  # that was the last lock
         pass
     try:
@@ -134,15 +137,16 @@ def _after_fork_in_child() -> None:
     if _forking:
         for _, lock in _locks:
             if lock not in _acquired:
-                lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
+                lock._at_fork_reinit()  # type: ignore[attr-defined]  # as in the standard library
     _forking.clear()
     _release_all()
 
 
 def _hold_logging() -> None:
-    """Acquire the lock of ``logging`` if another thread imported it while this fork waited.
+    """Acquire the lock of ``logging`` if the module was imported while this fork waited.
 
-    The callback that ``logging`` registers for this came too late; those after the fork release it.
+    ``logging`` registers a callback that acquires the lock before a fork, too late for this fork,
+    and callbacks that release the lock after a fork; they run after this fork, too.
     """
     lock: Any = getattr(sys.modules.get("logging"), "_lock", None)
     if lock is not None and not lock._is_owned():
@@ -150,11 +154,13 @@ def _hold_logging() -> None:
 
 
 def _make_forks_wait() -> None:
-    """Make forks wait for locks, before the functions that are registered so far.
+    """Register functions by which a fork acquires the locks before it and releases them after it.
 
-    The handler of a signal that arrives during the fork may raise an exception in any of these
-    functions; ``os.fork`` then goes on without the rest of it. The functions that run after a fork
-    are therefore registered twice: the second call does what the first one left undone.
+    ``os.fork`` calls the functions that run before it in the reverse order of registration, so the
+    locks are acquired before functions run that were registered earlier. The handler of a signal
+    that arrives during the fork may raise an exception in any of the functions; ``os.fork`` then
+    goes on without the rest of that function. The functions that run after a fork are therefore
+    registered twice: the second call does what the first one left undone.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_before_fork)
@@ -164,16 +170,17 @@ def _make_forks_wait() -> None:
 
 @cache
 def ahead_of_logging() -> None:
-    """Make forks wait for locks before they acquire the lock of ``logging``, which imports need.
+    """Import ``logging``, then call ``_make_forks_wait`` again, once in a process.
 
-    The function that is registered last runs first, and ``logging``, which is slow to import, is
-    usually imported late.
+    Of the functions that run before a fork, the one that was registered last runs first. After this
+    call a fork acquires the locks of this module first, then the lock of ``logging``, which another
+    thread may need to finish an import under one of these locks.
     """
     import_module("logging")
     _make_forks_wait()
 
 
 if hasattr(os, "register_at_fork") and "logging" not in sys.modules:
-    # The first callback that is registered is called last: after that of ``logging``, if any.
+    # The callback that is registered first is called last: after the callback of ``logging``.
     os.register_at_fork(before=_hold_logging)
 _make_forks_wait()

@@ -1,8 +1,8 @@
 """Shutdown of NumPy's BLAS threads, which spin without work at the start of a process.
 
 OpenBLAS starts a thread for each further processor when NumPy is imported, and each spins for about
-0.1 s before it sleeps: longer than VTensor's imports take. The next product starts them again.
-OpenBLAS itself shuts them down in the same way whenever a process forks.
+0.1 s before it sleeps: longer than VTensor's imports take. NumPy's next matrix product starts the
+threads again. OpenBLAS itself shuts them down in the same way whenever a process forks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _THREAD_COUNT_NAMES = (
 
 
 def stop_blas_threads() -> None:
-    """Shut down NumPy's BLAS threads, once, if no thread can be inside a BLAS call."""
+    """Shut down NumPy's BLAS threads, once in a process, if no thread can be in a BLAS call."""
     core = sys.modules.get("numpy._core._multiarray_umath")
     if (file := getattr(core, "__file__", None)) is not None:
         _stop_threads_of(file)
@@ -35,10 +35,13 @@ def stop_blas_threads() -> None:
 def _stop_threads_of(file: str) -> None:
     """Shut down the threads of the OpenBLAS that ``file`` is linked to.
 
-    Only if the process has no other threads but the calling one: then no thread can be inside a
-    BLAS call.
+    Only if the process has no other threads but those and the calling one: then no thread can be
+    inside a BLAS call.
+
+    Args:
+        file: the path of an extension module.
     """
-    with ignored(OSError, AttributeError, ValueError):  # another library, no list of threads
+    with ignored(OSError, AttributeError, ValueError):  # another BLAS, or no list of threads
         library = ctypes.CDLL(file)
         counts = [getattr(library, name) for name in _THREAD_COUNT_NAMES if hasattr(library, name)]
         threads = sum(1 for _ in Path("/proc/self/task").iterdir())

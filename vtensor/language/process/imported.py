@@ -1,4 +1,4 @@
-"""Lighter imports of two standard modules.
+"""Parts of two standard modules, without the slow import of the whole module.
 
 ``hashlib`` loads OpenSSL, and ``logging`` compiles regular expressions; few sessions need either.
 """
@@ -30,5 +30,5 @@ class _LazyLogger:
 
 
 def logger(name: str) -> Logger:
-    """Return the logger of a name; ``logging`` is imported with its first message."""
+    """Return the logger of a name; ``logging`` is imported when it gets its first message."""
     return cast("Logger", _LazyLogger(name))

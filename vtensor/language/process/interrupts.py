@@ -1,9 +1,10 @@
-"""Errors that code catches, and those that a signal's handler raises in the midst of it.
+"""Errors that ``except`` clauses catch, and errors of signal handlers, which they must not catch.
 
-A handler may raise any exception between two calls: a timeout, an exit. The program waits for it,
-so it must not be taken for a failure of the code that it interrupts. An ``except`` clause therefore
-names the kinds of errors that the code inside raises by design (``MALFORMED``), or all kinds where
-that code is foreign, and calls ``pass_signals`` first.
+A signal handler may raise any exception between two calls of the code that it interrupts: a
+timeout, an exit. The program relies on that exception, so it must not be taken for a failure of the
+interrupted code. An ``except`` clause therefore names the kinds of errors that the code in its
+block raises by design (``MALFORMED``), or all kinds if that code is foreign, and then calls
+``pass_signals`` first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _signal: Any = import_module("_signal")
 
 
 class Unfit(Exception):  # it is no error
-    """The base of exceptions by which planning declines an option; it then tries another one."""
+    """The base of exceptions by which planning declines an option; planning then tries another."""
 
 
 #: The errors that VTensor's code, native code included, raises for malformed data: a damaged entry
@@ -61,7 +62,7 @@ class ignored(suppress):  # noqa: N801  # as in contextlib
 
 
 def pass_signals(error: BaseException) -> None:
-    """Raise an error again if a signal's handler raised it; else return."""
+    """Raise a caught error again if a signal's handler had raised it; else return."""
     if _from_handler(error):
         raise error
 
@@ -78,7 +79,7 @@ def _from_handler(error: BaseException) -> bool:
 
 
 def _code(function: Any) -> CodeType | None:
-    """Return the code of a function, a method, a partial of one or a callable object, else None."""
+    """Return the code of a function, method, partial or callable object; None if it has none."""
     function = getattr(function, "func", function)
     called = getattr(type(function), "__call__", None)  # noqa: B004  # the method itself is needed
     return getattr(function, "__code__", None) or getattr(called, "__code__", None)

@@ -1,9 +1,9 @@
-"""The spin time of an OpenMP team's threads before they sleep.
+"""The time for which the threads of an OpenMP team spin before they sleep.
 
 By default libgomp's threads spin for 300,000 turns, several milliseconds: longer than a time slice
 of the scheduler. If another process has work as well, a thread that spins in a parallel loop then
-keeps the thread that it waits for off the processor. A thirtieth of that lasts from one kernel to
-the next.
+keeps the thread that it waits for off the processor. A thirtieth of that time is long enough to
+spin from one kernel to the next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TURNS = 10_000
 
 @contextmanager
 def brief_spinning() -> Iterator[None]:
-    """Make a libgomp that is loaded inside the block spin for ``TURNS`` turns.
+    """Make a libgomp that is loaded inside a ``with`` block spin for ``TURNS`` turns.
 
     A spin time that the user has set is left as it is. The environment is restored afterwards, so
     that child processes inherit nothing.
@@ -40,7 +40,7 @@ def brief_spinning() -> Iterator[None]:
 
 
 def import_native(name: str) -> ModuleType:
-    """Import an extension module that may load libgomp.
+    """Import and return an extension module that may load libgomp; see ``brief_spinning``.
 
     Raises:
         ImportError: the module cannot be loaded.

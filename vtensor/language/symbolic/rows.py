@@ -1,7 +1,8 @@
 """Rows: a closed trace (``vtensor/language/symbolic/trace.py``), in the process and as data.
 
 A row is an operation on earlier values: arithmetic on sizes, a guard, a call. ``Rows.run``
-evaluates the rows in order for given sizes.
+evaluates the rows in order for given sizes. A *place* is the index of a value in the list that
+``Rows.run`` returns.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from vtensor.language.records import dataclass, replace
 #: The most rows of a trace; a trace that needs more fails.
 MAX_ROWS = 200_000
 
-#: A row: its kind, and four parts whose meaning depends on the kind. Places 0, 1, ... are values,
-#: numbered as they are computed; places -1, -2, ... are constants.
+#: A row: its kind, and four parts whose meaning depends on the kind. Places 0, 1, ... are values in
+#: the order in which they are computed; places -1, -2, ... are constants.
 Row = tuple[int, Any, Any, Any, Any]
 
-#: The kinds of rows, and the meaning of their parts:
-#: TWO: the target, an arithmetic sign, two places.
-#: GUARD: the answer that a comparison must have, its sign, two places.
+#: The kinds of rows, and the meaning of their parts; the target is the place of the result:
+#: TWO: the target, the number of an arithmetic sign, two places.
+#: GUARD: the answer that a comparison must have, the number of its sign, two places.
 #: CALL: the target, the function's place, places of arguments, (name, place) of named arguments.
 #: COMPUTE: as CALL, of a function that refuses no sizes: the row is removed if its result is not
 #:     needed.
@@ -76,15 +77,16 @@ REFUSALS = (
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A closed trace: a program of sizes.
+    """A closed trace, which can be evaluated for other sizes.
 
     Attributes:
-        given: the places of the symbols, in order.
-        count: the number of places of values.
-        constants: the values of places -1, -2, ...
+        given: the places of the symbols, in order; a place is an index in the list that ``run``
+            returns.
+        count: the number of values, without constants.
+        constants: the values at places -1, -2, ...
         rows: the rows, in order.
         sources: the origins of native constants, by index into ``constants``.
-        was_data: the rows were read from data, so GET works on native objects only.
+        was_data: True if the rows were read from data; GET then works on native objects only.
     """
 
     given: Sequence[int]
@@ -95,7 +97,9 @@ class Rows:
     was_data: bool = False
 
     def run(self, numbers: Sequence[int]) -> list[Any] | None:
-        """Return all values by place; constants are at the negative places.
+        """Evaluate the rows and return all values: a list with each value at its place.
+
+        The constants are at the end of the list, at the places -1, -2, ...
 
         Args:
             numbers: the numbers of the symbols, in order.
@@ -141,9 +145,9 @@ class Rows:
         return values
 
     def pruned(self, wanted: Collection[int]) -> Rows:
-        """Return the rows without those that the places ``wanted`` do not need.
+        """Return a copy without the rows that the values with the indices ``wanted`` do not need.
 
-        All guards and all calls that may refuse sizes stay. Places do not change.
+        All guards and all calls that may refuse sizes stay. The indices of values do not change.
         """
         used, needed = set(wanted), list[Row]()
         for row in reversed(self.rows):
@@ -187,8 +191,8 @@ class Rows:
         """Return rows from the plain data of ``Rows.data``, perhaps read from a file.
 
         Args:
-            data: the data. All of it is checked: no row may read a place before it has a value, or
-                call anything but a constant or an attribute of a native object.
+            data: the data. All of it is checked: no row may read a value that no earlier row has
+                computed, or call anything but a constant or an attribute of a native object.
             constant: returns a constant from its data. The only callables that it may return are
                 those that untrusted data may call.
 
@@ -209,19 +213,19 @@ class Rows:
 #: Rows, and the sizes that they are evaluated for.
 Asked = tuple[Rows, tuple[int, ...]]
 
-#: The values of evaluated rows, by rows and sizes; None if a guard failed.
+#: The values of evaluated rows, by rows and sizes; None if a guard failed or a function refused.
 Known = dict[Asked, "list[Any] | None"]
 
 
 def evaluated(rows: Rows, numbers: Sequence[int], known: Known) -> list[Any] | None:
-    """Evaluate rows, once for each combination of sizes, and return their values.
+    """Return ``rows.run(numbers)``, which is computed once for each combination of numbers.
 
-    None if a guard fails.
+    None if a guard fails or a called function refuses.
 
     Args:
         rows: a closed trace.
         numbers: the numbers of the symbols, in order.
-        known: the values of earlier evaluations; this one is added.
+        known: the results of earlier evaluations, to which this one is added.
     """
     key = rows, tuple(numbers)
     if key not in known:
@@ -230,14 +234,15 @@ def evaluated(rows: Rows, numbers: Sequence[int], known: Known) -> list[Any] | N
 
 
 class _Reader:
-    """A check of rows that are data."""
+    """The reading of rows from untrusted data; each row is checked. See ``Rows.of``."""
 
     def __init__(self, data: Mapping[str, Any], constant: Callable[[Any], Any]) -> None:
         self._given, self._count, self._data = [*data["given"]], data["count"], data["rows"]
         self._constants = [None if part is None else constant(part) for part in data["constants"]]
         if type(self._count) is not int or not 0 <= self._count <= 2 * MAX_ROWS:
             raise ValueError("no rows: there is no such number of places")
-        #: The kind of row that computes each value, by place; CALL of constants, TWO of symbols.
+        #: By place, the kind of the row that computes the value: constants count as CALL, symbols
+        #: as TWO.
         self._kinds = dict.fromkeys(range(-len(self._constants), 0), CALL)
         for place in self._given:
             self._add(place, TWO)
@@ -247,7 +252,7 @@ class _Reader:
         }
 
     def rows(self) -> Rows:
-        """Return the rows, with a row INTEGER before arithmetic on a value of unknown type.
+        """Return the rows, with a row INTEGER added before arithmetic on a value of unknown type.
 
         Raises:
             ValueError, LookupError, TypeError, AttributeError, OverflowError: the data are no rows.
@@ -292,20 +297,20 @@ class _Reader:
         return kind, target, which, places, None
 
     def _read(self, place: Any) -> int:
-        """Return a place of which a value is known.
+        """Return ``place`` after checking that it is the index of a value that is known by now.
 
         Raises:
-            ValueError: no earlier row computes it.
+            ValueError: no constant, symbol or earlier row has this index.
         """
         if type(place) is not int or place not in self._kinds:
             raise ValueError(f"no rows: nothing has made {place}")
         return place
 
     def _add(self, place: Any, kind: int) -> None:
-        """Note that a row of this kind computes a place.
+        """Note that a row of this kind computes the value with the index ``place``.
 
         Raises:
-            ValueError: there is no such place, or it has a value already.
+            ValueError: there is no such index, or another row computes that value.
         """
         if type(place) is not int or not 0 <= place < self._count or place in self._kinds:
             raise ValueError(f"no rows: {place} is no place for a value")
@@ -323,7 +328,7 @@ def _public(name: Any) -> str:
 
 
 def _operands(row: Row) -> Sequence[int]:
-    """Return the places that a row reads."""
+    """Return the indices of the values that a row reads."""
     kind, _, which, a, b = row
     if kind in (TWO, GUARD):
         return a, b

@@ -1,4 +1,4 @@
-"""Open sizes, which a run decides: a graph makes one of each None in ``{"N": None}``."""
+"""Open sizes, which a run decides: ``Graph.input`` turns a size of None into one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ else:
 class OpenSize(_Integer):
     """A size that is not known yet: a number times names, as in ``6*N``.
 
-    An open size can be multiplied by integers and compared for equality. Any other use of its
-    value is an error, since the answer would hold for one size only. It is no ``int``, except to
-    type checkers, as sizes are annotated with ``int``.
+    An open size can be multiplied by integers and open sizes, and compared for equality. Any other
+    use of its value is an error, since the answer would hold for one size only. ``OpenSize`` is no
+    subclass of ``int``, except to type checkers, as sizes are annotated with ``int``.
+
+    Attributes:
+        factor: the number.
+        names: the names of the sizes that are multiplied, sorted; a name may occur several times.
 
     >>> n = OpenSize.of("N")
     >>> 2 * n * 3, 6 * n == n * 6, n == 6
@@ -37,13 +41,13 @@ class OpenSize(_Integer):
 
     @classmethod
     def of(cls, *names: str, factor: int = 1) -> OpenSize:
-        """Return the product of a factor and the sizes of these names."""
+        """Return the open size that is the product of ``factor`` and the sizes of ``names``."""
         size = cls()
         size.factor, size.names = int(factor), tuple(sorted(names))
         return size
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """Return the number, given the size of each name."""
+        """Return the number that this open size is, given the size of each name."""
         return self.factor * prod(sizes[name] for name in self.names)
 
     def __mul__(self, other: Any) -> int:
@@ -83,7 +87,12 @@ class OpenSize(_Integer):
             self._needed()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse the other attributes of integers: ``n.real``, ``n.bit_length()``."""
+        """Refuse the attributes that integers have: ``n.real``, ``n.bit_length()``.
+
+        Raises:
+            DimError: the attribute is an integer's.
+            AttributeError: the attribute is any other.
+        """
         if name in dir(int) and not name.startswith("__"):
             self._needed()
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -106,7 +115,7 @@ class OpenSize(_Integer):
 
 
 def open_names(sizes: Iterable[int]) -> set[str]:
-    """Return the names of the open ones among sizes."""
+    """Return the names that the open sizes among ``sizes`` consist of."""
     return {name for size in sizes if isinstance(size, OpenSize) for name in size.names}
 
 
@@ -114,9 +123,9 @@ def closed(value: Any, sizes: Mapping[str, int]) -> Any:
     """Return a value with numbers in place of its open sizes.
 
     Args:
-        value: a size, a tuple, a dataclass such as an operator, or any other value, in which no
-            open size is looked for.
-        sizes: the size of each name.
+        value: a size, a tuple, or a dataclass such as an operator. Any other value is returned as
+            it is.
+        sizes: the numbers that replace the names in open sizes, by name.
     """
     if isinstance(value, OpenSize):
         return value.at(sizes)

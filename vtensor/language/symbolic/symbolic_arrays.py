@@ -1,7 +1,7 @@
 """Constants that depend on symbolic sizes: positions, masks, shapes that a model computes.
 
-The sizes of a symbolic array are symbolic, and so are the elements of a small array of integers.
-For other sizes the rows of its trace compute the array, by NumPy.
+The shape of a symbolic array has symbolic sizes; the elements of a small array of integers may be
+symbolic, too. For other sizes, rows of the trace compute the array, by NumPy.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from vtensor.language.symbolic.trace import NotTraced, Placed, SymbolicSize, Tra
 
 Array = np.ndarray[Any, Any]
 
-#: The most bytes of a model's array that stays in memory once rows have read it. Other sizes need
-#: other parts of it, such as a longer text's positions, and reading takes longer than all rows.
+#: The most bytes of an array of a model's file that stays in memory once rows have read it. Other
+#: sizes need other parts of the array, such as the positions of a longer text, and reading it again
+#: takes longer than all rows.
 MOST_HELD = 1 << 24
 
 
@@ -35,8 +36,8 @@ class StoredArray:
     """An array of a model's file that is a constant of traces and is read when a row needs it.
 
     Attributes:
-        origin: reads the array.
-        held: the array while it is in memory; at most ``MOST_HELD`` bytes.
+        origin: reads the array from the file.
+        held: the array once it was read, if it has at most ``MOST_HELD`` bytes; else None.
     """
 
     origin: Readable
@@ -57,7 +58,8 @@ class Computes:
     """The function that computes a node's output before a run.
 
     Attributes:
-        function: the operator's function, called with a look-up of attributes and with arrays.
+        function: the ``compute`` of an ``Ahead``: called with a function that returns an attribute
+            by name, and with the inputs as arrays.
         attributes: the node's attributes by name.
     """
 
@@ -76,11 +78,12 @@ class SymbolicArray:
     Attributes:
         trace: the trace of the symbolic sizes.
         shape: the array's sizes; they may be symbolic.
-        sample: the array for the current sizes.
-        function: computes the array for other sizes, given ``sources``.
+        sample: the array for the current numbers of the symbols.
+        function: computes the array for other sizes; its arguments are ``sources``.
         sources: arrays, symbolic arrays, a model's arrays (``StoredArray``), plain arguments and
             symbolic sizes.
-        elements: the elements, some of them symbolic; None if they are not traced.
+        elements: the elements, some of them symbolic, as a NumPy array of objects; None if they are
+            not traced.
     """
 
     trace: Trace
@@ -93,13 +96,13 @@ class SymbolicArray:
 
     @property
     def place(self) -> int:
-        """The array's place in its trace; the first use adds the rows that compute the array."""
+        """The index of the array among its trace's values; the first use adds the array's rows."""
         if not self._place:
             self._place.append(self._add_rows())
         return self._place[0]
 
     def _add_rows(self) -> int:
-        """Add the rows that compute the array to its trace, and return the array's place."""
+        """Add rows that compute the array to its trace; return its index among the values."""
         expected = self.dtype.str, *self.shape
         if self.elements is not None:
             elements = self.elements.reshape(-1).tolist()
@@ -165,7 +168,8 @@ class SymbolicArray:
         """Return the same elements under other sizes.
 
         Args:
-            shape: a tuple of sizes; or -1, for which traced elements are returned in a flat array.
+            shape: one argument: a tuple of sizes; or -1, if the elements are traced: they are then
+                returned as a flat NumPy array.
         """
         if shape == (-1,) and self.elements is not None:
             return self.elements.reshape(-1)
@@ -174,7 +178,7 @@ class SymbolicArray:
         return SymbolicArray(self.trace, tuple(sizes), sample, as_it_is, (self,), self.elements)
 
     def in_order(self, axes: tuple[int, ...]) -> SymbolicArray:
-        """Return the same elements with their axes in another order."""
+        """Return the array with its axes in the order ``axes``, as ``numpy.transpose`` does."""
         shape = tuple(self.shape[axis] for axis in axes)
         elements = None if self.elements is None else self.elements.transpose(axes)
         sample = turned(self.sample, axes)
@@ -198,12 +202,14 @@ class SymbolicArray:
 
 
 def spread(array: Any, sizes: Sequence[int], under: Sequence[int]) -> Any:
-    """Return a constant, broadcast and then reshaped; a symbolic array if a size is symbolic.
+    """Return a constant, broadcast and then reshaped, as an array.
+
+    It is a ``SymbolicArray`` if a size is symbolic.
 
     Args:
         array: the constant.
-        sizes: the shape to broadcast to.
-        under: the shape of the result, with the same number of elements.
+        sizes: the shape to which the constant is broadcast.
+        under: the shape of the result; it has the same number of elements as ``sizes``.
     """
     sample = spread_under(array, [*map(number_of, sizes)], [*map(number_of, under)])
     trace = next((size.trace for size in (*sizes, *under) if type(size) is SymbolicSize), None)
@@ -219,7 +225,7 @@ def spread_under(array: Array, sizes: Sequence[int], under: Sequence[int]) -> Ar
 
 
 def turned(array: Array, axes: Sequence[int]) -> Array:
-    """Return an array with its axes in another order, contiguous in memory."""
+    """Return an array with its axes in the order ``axes``, contiguous in memory."""
     return np.ascontiguousarray(array.transpose(axes))
 
 
@@ -229,12 +235,17 @@ def as_it_is(array: Array) -> Array:
 
 
 def array_of(elements: Sequence[int], dtype: str, *shape: int) -> Array:
-    """Return an array of integers."""
+    """Return an array of integers with this element type (as NumPy's text) and shape."""
     return np.array(elements, dtype).reshape(shape)
 
 
 def reshaped(array: Array, dtype: str, *shape: int) -> Array:
-    """Return an array under other sizes.
+    """Return an array in another shape.
+
+    Args:
+        array: the array.
+        dtype: the element type that the array must have, as NumPy's text.
+        shape: the shape of the result.
 
     Raises:
         ValueError: the array has another element type, or another number of elements.
@@ -245,8 +256,13 @@ def reshaped(array: Array, dtype: str, *shape: int) -> Array:
 def shaped(array: Any, dtype: str, *shape: int) -> Array:
     """Return an array, or a number as an array, after checking its element type and shape.
 
+    Args:
+        array: the array or number.
+        dtype: the element type that it must have, as NumPy's text.
+        shape: the shape that it must have.
+
     Raises:
-        ValueError: it has another element type or shape.
+        ValueError: the element type or the shape is another.
     """
     array = np.asarray(array)
     if array.shape != shape or array.dtype != np.dtype(dtype):
@@ -255,7 +271,7 @@ def shaped(array: Any, dtype: str, *shape: int) -> Array:
 
 
 def read_array(array: StoredArray | Array) -> Array:
-    """Return a model's array; a small array in saved rows is returned as it is."""
+    """Return an array of a model's file, read if necessary; a plain array is returned as it is."""
     return array if isinstance(array, np.ndarray) else array.now()
 
 

@@ -1,10 +1,11 @@
 """Traces: Python's arithmetic, comparisons and calls on symbolic sizes, recorded as rows.
 
-Planning runs once on symbolic sizes (``SymbolicSize``). Each operation on a symbolic size is a row
-and gives another symbolic size. Each comparison is answered with the current number, and is a
-guard: a row with that answer. ``Rows.run`` evaluates the rows for other sizes. If every guard has
-its answer, Python would take the same path with these sizes, and a result of planning holds for
-them once their numbers are put in. If a guard fails, the trace says nothing about these sizes.
+Planning runs once on symbolic sizes (``SymbolicSize``). A symbolic size has a *current number*, for
+which it stands in this run. Each operation on a symbolic size is a row and gives another symbolic
+size. Each comparison is answered for the current numbers, and is a guard: a row with that answer.
+``Rows.run`` evaluates the rows for other sizes. If every guard has its answer, Python would take
+the same path with these sizes, and the result of planning holds for them once their numbers are put
+in. If a guard fails, the trace says nothing about these sizes.
 """
 
 from __future__ import annotations
@@ -47,18 +48,26 @@ class TraceClosedError(VTensorError):
 
 
 class Placed(NamedTuple):
-    """An argument of a call that is the result of an earlier row, at ``place``."""
+    """An argument of a call that is the result of an earlier row.
+
+    Attributes:
+        place: the index of that result among the trace's values.
+    """
 
     place: int
 
 
 class Trace:
-    """Symbols, and rows: the computations with them and guards on them.
+    """Symbols, and rows: the computations with the symbols, and the guards.
+
+    A *place* is the index of a value among the results of the symbols and rows (0, 1, ...) or, if
+    it is negative, among the constants (-1, -2, ...).
 
     Attributes:
-        values: the current values, by place.
+        values: the values for the current numbers of the symbols, by place.
         failed: why the trace cannot be used; empty if it can.
-        pinned: the exact number of a symbolic size was needed, so few other sizes pass the guards.
+        pinned: True if the exact number of a symbolic size was needed, so that few other sizes pass
+            the guards.
 
     >>> trace = Trace()
     >>> n, c = trace.size(6), trace.size(3)
@@ -81,13 +90,18 @@ class Trace:
         self._closed: Rows | None = None
 
     def size(self, value: int) -> SymbolicSize:
-        """Return the next symbol; its current number is ``value``."""
+        """Add a symbol and return it; its current number is ``value``."""
         self._check_open()
         self._given.append(self._new(value))
         return self._symbol(self._given[-1])
 
     def computed(self, sign: str, a: int, b: int) -> SymbolicSize:
-        """Return the result of arithmetic on two sizes, at least one of them symbolic."""
+        """Return the result of arithmetic on two sizes, at least one of them symbolic.
+
+        Args:
+            sign: the operation: ``+``, ``-``, ``*``, ``//`` or ``%``.
+            a, b: the left and the right operand.
+        """
         self._check_open()
         key = TWO, SIGNS[sign], self._operand(a), self._operand(b)
         place = self._places.get(key)
@@ -96,14 +110,26 @@ class Trace:
         return self._symbol(place)
 
     def asked(self, sign: str, a: int, b: int) -> bool:
-        """Return the answer to a comparison of two sizes, and add a guard for it."""
+        """Return the answer to a comparison of two sizes, and add a guard with that answer.
+
+        Args:
+            sign: the comparison: ``==``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``.
+            a, b: the left and the right operand.
+        """
         self._check_open()
         answer = bool(FUNCTIONS[SIGNS[sign]](_current(a), _current(b)))
         self.guard(answer, sign, self._operand(a), self._operand(b))
         return answer
 
     def guard(self, answer: bool, sign: str, a: int, b: int) -> None:
-        """Add a guard: a comparison of the values at two places must have this answer."""
+        """Add a guard: a comparison of two values of the trace must have this answer.
+
+        Args:
+            answer: True or False.
+            sign: the comparison: ``==``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``.
+            a, b: the places of the left and the right operand: their indices among the trace's
+                values, negative for constants.
+        """
         self._check_open()
         key = GUARD, SIGNS[sign], a, b
         if key not in self._places:
@@ -113,17 +139,25 @@ class Trace:
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], value: Any) -> int:
         """Add a row for a call that refuses no sizes, and return the place of its result.
 
+        The place is the index of the result among the trace's values.
+
         Args:
             function: the function that is called.
             arguments: plain values, symbolic sizes, results of earlier rows (``Placed``), and
                 tuples and lists of these.
-            value: the result for the current numbers.
+            value: the result for the current numbers of the symbols.
         """
         places = tuple(map(self.place_of, arguments))
         return self._row((COMPUTE, self.constant(function), places, ()), value)
 
     def constant(self, value: Any, key: Hashable = None) -> int:
-        """Return the place of a constant; equal plain values, and equal keys, share one."""
+        """Return the place of a constant: -1, -2, ...; equal plain values share a place.
+
+        Args:
+            value: the constant.
+            key: constants with equal keys share a place; None is a key made of the value, or of its
+                identity if it is not plain.
+        """
         key = _key(value) if key is None else key
         place = self._places.get(key)
         if place is None:
@@ -132,7 +166,14 @@ class Trace:
         return place
 
     def place_of(self, value: Any) -> int:
-        """Return the place of an argument: a size, a row's result, or a constant."""
+        """Return the place of an argument of a call: its index among the trace's values.
+
+        The index of a constant is negative. A new constant, a tuple or a list is added first.
+
+        Args:
+            value: a symbolic size, the result of an earlier row (``Placed``), a plain value, or a
+                tuple or list of these.
+        """
         kind = type(value)
         if kind is SymbolicSize:
             return value.place if value.trace is self else self.constant(int(value))
@@ -144,14 +185,14 @@ class Trace:
         return self.constant(value)
 
     def reads(self, value: Any) -> bool:
-        """Return whether an argument is or holds a row's result or a symbolic size."""
+        """Return whether an argument is a row's result or a symbolic size, or holds one."""
         kind = type(value)
         if kind is Placed or kind is SymbolicSize:
             return True
         return isinstance(value, (tuple, list)) and any(map(self.reads, value))
 
     def rows(self) -> Rows:
-        """Close the trace and return its rows; its sizes can no longer be computed with."""
+        """Close the trace and return its rows; its symbolic sizes can no longer be used."""
         if self._closed is None:
             count = len(self.values)
             self._closed = Rows(self._given, count, self._constants, self._rows, self._sources)
@@ -159,7 +200,7 @@ class Trace:
         return self._closed
 
     def run(self, numbers: Sequence[int]) -> list[Any] | None:
-        """Close the trace, and return the values of its rows for ``given``, as ``Rows.run``."""
+        """Close the trace, and return the values for other numbers of the symbols: ``Rows.run``."""
         return self.rows().run(numbers)
 
     def _operand(self, size: int) -> int:
@@ -174,7 +215,12 @@ class Trace:
         return len(self.values) - 1
 
     def _row(self, key: tuple[int, Any, Any, Any], value: Any) -> int:
-        """Return the place of a row's result; equal rows are added once."""
+        """Add a row, unless there is an equal one; return its result's index in ``values``.
+
+        Args:
+            key: the row without its target: the kind and three parts.
+            value: the result for the current numbers of the symbols.
+        """
         self._check_open()
         place = self._places.get(key)
         if place is None:
@@ -214,15 +260,15 @@ def _key(value: Any) -> Hashable:
 class SymbolicSize(_Integer):
     """A symbolic size: a value of a trace. Its class is no ``int``, but ``__class__`` is.
 
-    An operation that needs the number itself (an index) gets the current one and adds a guard that
-    the size equals it. The text of a symbolic size is not its number's; it is enclosed in a mark
-    (``MARK``) that no name has. Sizes with one text are equal, and ``is_open`` finds text that was
-    made of sizes.
+    An operation that needs the number itself (an index) gets the current number and adds a guard
+    that the size equals that number. The text of a symbolic size is not that of its number: it is
+    enclosed in a mark (``MARK``) that no name has. Sizes with the same text are equal, and
+    ``is_open`` finds text that was made of sizes.
 
     Attributes:
         trace: the trace.
-        place: the size's place in the trace.
-        value: its current number.
+        place: the index of the size among the trace's values.
+        value: the size's current number.
     """
 
     trace: Trace
@@ -242,13 +288,13 @@ class SymbolicSize(_Integer):
             return int
 
     def pinned(self) -> int:
-        """Return the current number, and add the guard that the size equals it."""
+        """Return the current number, and add the guard that the size equals that number."""
         self.trace.pinned = True
         self.trace.asked("==", self, self.value)
         return self.value
 
     def __getattr__(self, name: str) -> Any:
-        """Return another attribute of the current number: ``n.real``, ``n.bit_length``."""
+        """Return an attribute of the current number: ``n.real``, ``n.bit_length``; adds a guard."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.pinned(), name)
@@ -259,7 +305,7 @@ class SymbolicSize(_Integer):
     __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
-        """Format the size as text, for messages that are not shown."""
+        """Format ``repr(self)``, not the number; messages with it are not shown."""
         return format(repr(self), spec)
 
     def __bool__(self) -> bool:
@@ -285,7 +331,7 @@ class SymbolicSize(_Integer):
 
 
 def number_of(size: int) -> int:
-    """Return the current number of a size, without a guard."""
+    """Return the current number of a size, without a guard; an integer is its own number."""
     return _current(size)
 
 
@@ -371,7 +417,12 @@ _NEUTRAL = {"+": (0, 0), "-": (0, None), "*": (1, 1), "//": (1, None)}
 
 
 def _computing(sign: str, reflected: bool) -> Callable[[Any, Any], Any]:
-    """Return the method of ``SymbolicSize`` that computes by a sign; reflected, as ``__radd__``."""
+    """Return a method of ``SymbolicSize``, such as ``__add__``, that does arithmetic by a sign.
+
+    Args:
+        sign: ``+``, ``-``, ``*``, ``//`` or ``%``.
+        reflected: True if the symbolic size is the right operand, as in ``__radd__``.
+    """
     neutral, function = _NEUTRAL.get(sign, (None, None))[reflected], FUNCTIONS[SIGNS[sign]]
 
     def compute(self: SymbolicSize, other: Any) -> Any:
@@ -392,7 +443,10 @@ def _computing(sign: str, reflected: bool) -> Callable[[Any, Any], Any]:
 
 
 def _comparing(sign: str) -> Callable[[Any, Any], Any]:
-    """Return the method of ``SymbolicSize`` that compares by a sign, with a guard."""
+    """Return a method of ``SymbolicSize``, such as ``__lt__``, that compares by a sign.
+
+    The method adds a guard with its answer.
+    """
     function = FUNCTIONS[SIGNS[sign]]
     of_itself = function(0, 0)
 
@@ -410,7 +464,10 @@ def _comparing(sign: str) -> Callable[[Any, Any], Any]:
 
 
 def _on_number(name: str) -> Callable[..., Any]:
-    """Return the method of ``SymbolicSize`` that calls a method of the pinned number."""
+    """Return a method of ``SymbolicSize`` that calls the method ``name`` of the current number.
+
+    The method adds the guard that the size equals that number.
+    """
     return lambda self, *arguments: getattr(self.pinned(), name)(*arguments)
 
 
