@@ -472,11 +472,11 @@ def invoker(
         python: True if it computes in Python: a plan then calls it back in every run.
         inplace: roles of the inputs whose memory the first output may be written over, if both
             have the same layout and nothing reads the input later.
-        first: called with ``(op, *inputs)``. If it returns True, this library is tried before those
-            in ``before``, if it takes the call together with all operators that may be fused. It does
-            not if the session sets an order or a pin, or if another library of higher priority
-            would be passed over. A choice that is reused for other sizes keeps its library,
-            whatever ``first`` returns for these sizes.
+        first: called with ``(op, *inputs)``. If it returns True, the call goes to this library and
+            not to those in ``before``, if this library takes the call together with all operators
+            that may be fused. The order of libraries is unchanged if the session sets an order or a
+            pin, or if another library of higher priority would be passed over. A choice that is
+            reused for other sizes keeps its library, whatever ``first`` returns for these sizes.
         before: names of the libraries of higher priority that are slower where ``first`` holds.
 
     Raises:

@@ -16,7 +16,12 @@ from vtensor.language.dtype import NARROW_FLOATS, bits, from_numpy, numpy_dtype
 
 
 def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") -> Array:
-    """Return the values in another element type; see `Cast` for ``saturate`` and ``round_mode``.
+    """Return values in another element type.
+
+    Args:
+        values: the values.
+        to: the element type.
+        saturate, round_mode: the parameters of the operator ``Cast``.
 
     >>> cast(np.array([1000.0, 0.3]), "f8e4m3fn").tolist()
     [448.0, 0.3125]
@@ -42,9 +47,10 @@ def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") 
 
 
 def stored(values: Array, dtype: str) -> Array:
-    """Return computed floats as an integer type by ``cast``, and any other values unchanged.
+    """Return values that can be assigned to an array of an element type.
 
-    NumPy rounds or wraps unchanged values when they are assigned.
+    If the values are floats and the type is an integer one, they are converted by ``cast``. Any
+    other values are returned unchanged: NumPy's assignment converts them.
     """
     whole = dtype[0] in "su" and values.dtype.kind == "f"
     return cast(values, dtype) if whole else values

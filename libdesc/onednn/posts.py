@@ -1,4 +1,4 @@
-"""oneDNN's functions of one element, which it can compute after another primitive."""
+"""oneDNN's functions of one element, which can be fused with another primitive."""
 
 from __future__ import annotations
 
