@@ -83,7 +83,7 @@ class RowWise(OneDnnRoutine):
         return layouts
 
     def _alike(self, lead: Layout, index: int) -> Layout:
-        """Return the layout of operand ``index`` if its rows have the order of the layout ``lead``."""
+        """Return the layout of operand ``index`` with its rows in the order that ``lead`` has."""
         return lead.rename({self.row_dims[0]: self.row_dims[index]})
 
 

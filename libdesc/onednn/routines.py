@@ -330,8 +330,8 @@ def within(order: Order, dims: Mapping[str, int]) -> Order:
 def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
     """Yield the primitive that ``make`` returns, then oneDNN's other kernels for the same call.
 
-    They end before the first reference kernel, and after ``MAX_KERNELS``. There are none if ``make``
-    declines, or a layout is not supported.
+    They end before the first reference kernel, and after ``MAX_KERNELS``. There are none if
+    ``make`` declines or a layout is not supported.
     """
     with suppress(LayoutError, Decline):
         kernel: Primitive | None = make()
