@@ -202,8 +202,8 @@ def attempt(
 ) -> bool:
     """Offer a call to one library; return True if the library takes it.
 
-    ``ctx.variant`` is then set. If ``ctx.variant`` names another library
-    already, the library is not asked: return False.
+    If it does, ``ctx.variant`` is set. If ``ctx.variant`` names another library before, this one is
+    not asked, and the result is False.
 
     Args:
         ctx: the context of the node.
@@ -318,7 +318,7 @@ def _condition(call: Call, when: When) -> bool | str:
 def run_call(call: Call, run: Callable[[], None]) -> None:
     """Run an invoker with ``call`` as the current call, and check that it called ``lib_tagger``.
 
-    If a ``python=True`` invoker is recorded, ``run`` is handed to the evaluation's ``callback``.
+    If a ``python=True`` invoker is recorded, ``run`` is handed to ``Evaluation.callback`` instead.
 
     Args:
         call: the call.

@@ -45,7 +45,7 @@ def state() -> list[object]:
     """Return data that stay equal until a distribution is installed or removed, or an environment
     variable that configures VTensor changes.
 
-    Of the finders of distributions in ``sys.meta_path``, only the names of their types are data.
+    Of the finders of distributions in ``sys.meta_path``, the data have the names of their types.
     """
     variables = (row for row in os.environ.items() if row[0].startswith(_VARIABLE_PREFIX))
     facts: list[object] = [*sorted(row for row in variables if row[0] not in _CACHE_VARIABLES)]

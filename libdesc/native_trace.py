@@ -442,13 +442,13 @@ class ConstantReader:
 
 
 def native_module(name: str) -> ModuleType:
-    """Return a native module of VTensor's own libraries: the one of a library that is in use here.
+    """Return the native module that one of VTensor's own libraries uses in this process.
 
     Args:
         name: the module's full name, such as ``libdesc.onednn._onednn``.
 
     Raises:
-        ValueError: no library has this module, or the process uses another one of the library.
+        ValueError: no library has this module, or the library uses another one.
     """
     package, library, *_ = [*name.split("."), ""]
     if package != "libdesc" or not library.isidentifier():

@@ -26,7 +26,9 @@ class Bounds(NamedTuple):
 
 
 def matched(expression: Expression | float, pattern: Expression | float) -> Numbers | None:
-    """Return the numbers for a pattern's placeholders; None if the expression does not match it.
+    """Return the number for each placeholder of a pattern; None if the expression does not match.
+
+    The keys are the indices of the placeholders: 0 is ``ALPHA``.
 
     >>> matched(X * 2 + 1, X * ALPHA + BETA)
     {0: 2.0, 1: 1.0}
@@ -61,10 +63,10 @@ def _match_numbers(
 
 
 def split_bounds(expression: Expression) -> tuple[Expression, Expression]:
-    """Split an expression into two parts; the second one is applied to the result of the first.
+    """Split an expression into two; the second one is applied to the result of the first.
 
-    Those of ``min(max(alpha * x + beta, low), high)`` are the linear part and the bounds. The first
-    part of any other expression is ``x``, and the second one is the expression.
+    For ``min(max(alpha * x + beta, low), high)`` they are the linear part and the bounds. For any
+    other expression they are ``x`` and the expression itself.
 
     >>> linear, limits = split_bounds((X * 2 + 1).max(0).min(1))
     >>> matched(linear, X * ALPHA + BETA), bounds(limits)

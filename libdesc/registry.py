@@ -69,7 +69,7 @@ class Registry:
         dispatchers: compiled dispatchers by operator and device, each with the version that it was
             made for.
         version: changes with every change of libraries and invokers.
-        filled: whether libraries, and the operators of other distributions, have been imported.
+        filled: True if libraries and the operators of other distributions have been imported.
             VTensor's own operators may still be in ``index`` only.
         filler: the thread that is filling the registry, 0 if none; in a forked child that thread
             may not exist.

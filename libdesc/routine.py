@@ -105,6 +105,9 @@ class InOrder(Routine):
 
     If several of them use one tensor, the first stated requirement on its layout wins. Each routine
     then confirms the combined layouts.
+
+    Args:
+        routines: the routines, in the order in which they run.
     """
 
     def __init__(self, routines: Sequence[Routine]) -> None:
@@ -132,7 +135,12 @@ class InOrder(Routine):
         return answers
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if all routines take the layouts, else the first reason why one does not."""
+        """Return None if all routines take these layouts, else the first reason why one does not.
+
+        Args:
+            call: the call.
+            row: a layout per operand of the call.
+        """
         refused = next(
             filter(None, (routine.confirm(call, row) for routine in self.routines)), None
         )

@@ -123,9 +123,9 @@ def _produced(tensor: VTensor, column: str) -> Iterator[Layout]:
 
 
 def _like_query(q: VTensor, over: str, dst: VTensor, value: str) -> Iterator[Layout]:
-    """Yield the layout in which q is produced, for dst, if it has blocks and fits dst.
+    """Yield a layout for dst: the one in which q is produced, with ``value`` instead of ``over``.
 
-    Otherwise yield nothing. The dim ``value`` of dst takes the place of the dim ``over`` of q.
+    If that is plain or does not fit dst, yield nothing.
     """
     for layout in _produced(q, over):
         alike = layout.rename({over: value})

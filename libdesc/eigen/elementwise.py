@@ -249,7 +249,7 @@ def _require_pointwise(op: object, expression: Expression | None) -> Expression:
 
 
 def _stored(value: Expression, dtype: str) -> Expression:
-    """Return a value as a fused follower reads it: of an integer, the bits that ``dtype`` has."""
+    """Return a value as a fused follower reads it: integers wrap to the range of ``dtype``."""
     return value.to(dtype) if dtype[0] in "su" else value
 
 

@@ -38,7 +38,7 @@ def _channels_last(x: VTensor) -> Layout:
 
 
 def _last(x: VTensor, dims: Sequence[str]) -> Layout:
-    """Return the plain layout in declared order, but with ``dims`` at the end."""
+    """Return a tensor's plain layout in declared order, but with ``dims`` at the end."""
     return Layout.plain([*(dim for dim in x.dims if dim not in dims), *dims])
 
 
@@ -55,7 +55,7 @@ def emit_kernel(kernel: Kernel, operands: Sequence[PTensor]) -> None:
 
 
 def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Routine:
-    """Return a routine that needs the channels of all operands last."""
+    """Return a routine that needs the channels of all operands last; ``run`` makes the call."""
     return Routine(tensors, [_channels_last(tensor) for tensor in tensors], run=run)
 
 
@@ -99,7 +99,13 @@ class Slide(NamedTuple):
 def convolution(
     src: VTensor, weights: VTensor, dst: VTensor, slide: Slide, groups: int = 1
 ) -> Routine:
-    """Return the routine of a convolution: channels last, weights in the order G d h w I O."""
+    """Return the routine of a convolution: channels last, weights in the order G d h w I O.
+
+    Args:
+        src, weights, dst: the operands.
+        slide: the window.
+        groups: number of groups of channels.
+    """
 
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
         window = _window(x, y, slide)
@@ -281,13 +287,13 @@ def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
 
 
 def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) -> Routine:
-    """Return the routine of a deformable convolution: offsets shift where x is sampled.
+    """Return the routine of a deformable convolution: offsets shift where src is sampled.
 
     Args:
         tensors: src, weights, offsets, an optional mask, dst.
         slide: the window.
-        groups: number of groups of channels.
-        parts: number of groups of channels with offsets of their own.
+        groups: number of groups of the convolution.
+        parts: number of groups of channels that have offsets of their own.
     """
     src, weights, *bends, dst = tensors
 

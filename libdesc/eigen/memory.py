@@ -70,7 +70,7 @@ def copied(source: int, read: Region, write: Region) -> Box:
 
 
 def filled(write: Region, bits: int) -> Box:
-    """Return a box that fills the region ``write`` of dst; ``bits`` are those of each element."""
+    """Return a box that fills the region ``write`` of dst with elements of the given bits."""
     return (-1, write.shape, 0, [0] * len(write.shape), write.offset, write.strides, bits)
 
 
@@ -238,7 +238,7 @@ def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
 
 
 def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
-    """Yield pieces as ``_pieces`` does, if no common multiple of all units is between the two."""
+    """Yield pieces as ``_pieces`` does; no common multiple of ``units`` is inside the range."""
     coarse = {unit for unit in units if not any(u != unit and u % unit == 0 for u in units)}
     marks = {k * unit for unit in coarse for k in range(begin // unit + 1, -(-end // unit))}
     for pair in pairwise(sorted({begin, end, *marks})):

@@ -31,7 +31,7 @@ COMPARED = ("f64", "f32", "f16", "bf16", "s64", "s32", "s8", "u8")
 
 
 class SameLayout(Routine):
-    """A call whose operands all have the first one's layout, restricted to their own dims.
+    """A routine whose operands all have the first one's layout, restricted to their own dims.
 
     Args:
         tensors: the operands in the order of the call; the first one has the dims of all.
@@ -81,13 +81,14 @@ class SameLayout(Routine):
 
 
 def picked(x: VTensor, y: VTensor, runs: Mapping[str, Sequence[Run]], value: float = 0) -> Routine:
-    """Return the routine that copies elements of x at positions known before a run.
+    """Return the routine that copies the elements of x at indices that are known beforehand.
 
     Args:
         x, y: the same dims.
         runs: by dim, the index in x of each element of y, as runs (count, first index, stride).
-            Elements of a run whose first index is -1 get ``value``. A missing dim is copied whole.
-        value: the number that no element of x gives.
+            The elements of a run whose first index is -1 come from no element of x. A missing dim
+            is copied whole.
+        value: the number that such elements get.
     """
     bits = bits_of(value, y.dtype)
 

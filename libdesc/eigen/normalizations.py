@@ -42,7 +42,7 @@ def normalization(
         results: dst, and for ``layer`` the mean, and the factor of (src - mean).
         axes: the dims that statistics are taken over.
         epsilon: added to keep the factor finite.
-        follow: at most one follower: the sum with a shift, after a scale.
+        follow: at most one follower, which adds a shift; ``parameters`` is then a scale.
 
     Raises:
         Decline: it cannot fuse a follower.

@@ -77,7 +77,7 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
 
 
 def kind_of(dtype: str) -> str:
-    """Return the kind of the value that an element of this type becomes."""
+    """Return the kind, FLOAT or INTEGER, of the value that an element of this type becomes."""
     return INTEGER if dtype[0] in "su" else FLOAT
 
 

@@ -60,7 +60,7 @@ def _boxes(x: PTensor, y: PTensor, dims: Mapping[str, int]) -> list[Box]:
 
     Args:
         x, y: the operands.
-        dims: sizes by dim.
+        dims: the dims along which elements are paired, with their sizes.
     """
     if 0 in dims.values() or 0 in y.dims.values():
         return []

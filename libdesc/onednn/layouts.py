@@ -36,7 +36,7 @@ _WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
 
 
 def canonical_order(dims: Sequence[str] | Mapping[str, int]) -> Order:
-    """Return the dims as oneDNN numbers them: N C D H W or G O I d h w, else as given.
+    """Return dims in oneDNN's order: N C D H W, or G O I d h w; others stay in the given order.
 
     >>> canonical_order(["H", "W", "C", "N"])
     ('N', 'C', 'H', 'W')
@@ -186,10 +186,10 @@ def _tag(pattern: Pattern) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _exchanged(pattern: Pattern) -> tuple[str, tuple[int, ...]] | None:
-    """Return a tag for the pattern with two dims exchanged, and all dims in the exchanged order.
+    """Return a tag for the pattern with two dims exchanged, and the numbers of all dims after that.
 
-    None if there is no such tag. Filters of transposed convolutions have one: that of a convolution
-    with inputs and outputs exchanged.
+    None if there is no such tag. Patterns of filters of transposed convolutions have one: that of a
+    convolution with inputs and outputs exchanged.
     """
     outer, inner = pattern
     for i, j in combinations(range(len(outer)), 2):
@@ -219,7 +219,7 @@ def _names() -> frozenset[tuple[str, int]]:
 
 @cache
 def _tags() -> dict[Pattern, str]:
-    """Return a tag of oneDNN for each pattern that has one."""
+    """Return oneDNN's tags by pattern; of several tags with one pattern, the first."""
     table: dict[Pattern, str] = {}
     for name, rank in dnnl.tags():
         table.setdefault(_pattern_of(name, rank), name)
@@ -344,7 +344,10 @@ def _strides_of(pattern: Pattern, sizes: Sequence[int]) -> list[int]:
 
 
 def _strides(layout: Layout, order: Order, extents: Mapping[str, int]) -> list[int]:
-    """Return the strides of a plain layout in elements, one per numbered dim."""
+    """Return the strides of a plain layout in elements, one per numbered dim.
+
+    The stride of a dim that the tensor lacks is the number of all elements.
+    """
     by_dim = dict(zip(layout.dims, layout.strides(extents), strict=True))
     whole = max(layout.num_elements(extents), 1)
     return [by_dim[dim] if dim else whole for dim in order]

@@ -39,10 +39,10 @@ class RowWise(OneDnnRoutine):
         raise NotImplementedError
 
     def flat(self, row: Row) -> tuple[OneDnnRoutine, Row] | None:
-        """Return the call on matrices and the layouts of its operands; None if it does not apply.
+        """Return the call on matrices and the layouts of its operands; None to use no matrices.
 
-        It does not if the first operand has no blocks (unless ``always_flat``), if rows of this
-        operand are not contiguous, or if ``matrices`` is None.
+        No matrices are used if the first operand has no blocks (unless ``always_flat``), if rows of
+        this operand are not contiguous, or if ``matrices`` is None.
 
         Args:
             row: a layout per operand.
@@ -88,6 +88,6 @@ class RowWise(OneDnnRoutine):
 
 
 def matrix(tensor: VTensor, rows: str, row_dim: str) -> VTensor:
-    """Return a tensor of two dims: ``rows``, which joins all dims but ``row_dim``, and that."""
+    """Return a tensor of two dims: ``rows``, in place of all dims but ``row_dim``, and this one."""
     size = tensor.size(row_dim)
     return VTensor(tensor.dtype, {rows: tensor.num_elements // size, row_dim: size})

@@ -147,7 +147,7 @@ class OneDnnRoutine(Routine):
         return None
 
     def alternative_rows(self, row: Row) -> Iterator[Row]:
-        """Yield other layouts to try if ``row`` has only reference code: all in declared order."""
+        """Yield layouts to try if ``row`` has only reference code: all plain, in declared order."""
         declared = [Layout.plain(operand.tensor.dims) for operand in self.operands]
         if declared != list(row):
             yield declared
@@ -179,7 +179,7 @@ class OneDnnRoutine(Routine):
         return Variant(call.library, forms_on(call.device, row), kernel=word)
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
-        """Yield oneDNN's kernels for these layouts, the preferred one first, no reference code."""
+        """Yield oneDNN's kernels for a layout per operand, best first, without reference code."""
         yield from compiled(lambda: self.primitive(row))
 
     def chosen(self, row: Row, call: Call) -> Primitive:

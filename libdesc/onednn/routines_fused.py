@@ -80,7 +80,7 @@ class FusingRoutine(OneDnnRoutine):
 
         Args:
             does: the follower's expression.
-            out: dst.
+            out: the output, dst.
         """
         before, last = split_bounds(does)
         if (limits := bounds(last)) is not None and limits.low == 0 <= limits.high:
@@ -179,7 +179,7 @@ class FusingRoutine(OneDnnRoutine):
         return self.build(self.all(operands, matrix), row, make_fused)
 
     def _follower_row(self, dst: Layout) -> Row:
-        """Return the layouts of the followers' operands if dst has the layout ``dst``."""
+        """Return a layout for each operand of a follower, if dst has the layout ``dst``."""
         return [
             dst
             if dict(tensor.dims) == dict(self.core[-1].tensor.dims)

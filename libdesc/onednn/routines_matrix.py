@@ -166,7 +166,7 @@ class MatMul(RowWise, FusingRoutine):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """Return the matmul primitive."""
+        """Return the matmul primitive for these descriptors."""
         return dnnl.matmul(src, weights, bias, dst, attr)
 
     def make_inner(
@@ -183,9 +183,9 @@ class MatMul(RowWise, FusingRoutine):
 
 
 def _takes_images(left: VTensor, over: str) -> bool:
-    """Return whether ``FILTER_KERNEL`` can compute a product with this left factor.
+    """Return whether ``FILTER_KERNEL`` can compute a product of ``left``, summed over ``over``.
 
-    It needs more than one row: with one pixel, strides do not show that channels are last.
+    It needs several rows: with a single pixel, strides do not show that channels are last.
     """
     several = left.num_elements > left.size(over)
     return left.dtype == "f32" and several and dnnl.isa() in FILTER_ISAS

@@ -60,7 +60,7 @@ class BatchNormalization(OneDnnRoutine):
 
 
 class LayerNormalization(RowWise, FollowingRoutine):
-    """Normalization over one dim by its own mean and variance.
+    """Normalization of each row along a dim by the mean and the variance of the row.
 
     Args:
         src: any dims.
@@ -108,7 +108,7 @@ class LayerNormalization(RowWise, FollowingRoutine):
         return LayerNormalization(src, scale, results, self.axis, self.epsilon, self.follow)
 
     def rows(self) -> Iterator[Row]:
-        """Yield layouts to try, one per operand; oneDNN's kernels need ``axis`` last and unblocked."""
+        """Yield layouts to try, one per operand: with ``axis`` last and unblocked, for kernels."""
         current = produced(self.operands[0].tensor)
         if current is not None and current.axes[-1:] == ((self.axis, 0),):
             row = self.row(current)
@@ -128,7 +128,7 @@ class LayerNormalization(RowWise, FollowingRoutine):
         return list(self.row(layouts_of(primitive, self.operands[:1])[0]))
 
     def make(self, src: Desc, dst: Desc, mean: Desc, inverse: Desc, *vectors: Desc) -> Primitive:
-        """Return the primitive.
+        """Return the layer normalization primitive.
 
         Args:
             src, dst, mean, inverse: descriptors of the first four operands.
@@ -196,7 +196,7 @@ class Softmax(FollowingRoutine):
         yield self.row(self.last)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the softmax primitive for the descriptors of src and dst."""
         return dnnl.softmax(src, dst, self.axis, self.logarithm)
 
 
@@ -219,7 +219,7 @@ class Lrn(FollowingRoutine):
         self.numbers = (size, alpha, beta, k)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the LRN primitive for the descriptors of src and dst."""
         return dnnl.lrn("across_channels", src, dst, *self.numbers)
 
 

@@ -26,9 +26,9 @@ class Function(NamedTuple):
     oneDNN's ``relu``, ``clip`` and ``exp`` make a bound, or infinity, of NaN. ``keep`` prevents it,
     unless it is empty:
 
-    - ``"max"``, if f(x) >= x for all x: max(f(x), x) is f(x), and x if that is NaN, since oneDNN's
-      max of a NaN and another operand is the second operand;
-    - ``"min"``, if f(x) <= x, likewise;
+    - ``"max"``, if f(x) >= x for all x: max(f(x), x) is computed. It is f(x) for a number x. It is
+      x for a NaN, since oneDNN's max returns the second operand if one operand is a NaN;
+    - ``"min"``, if f(x) <= x for all x: min(f(x), x) is computed, for the same reason;
     - ``"end"``: the method of ``Attr`` of that name computes f exactly.
     """
 
@@ -101,7 +101,7 @@ class _Functions(OneDnnRoutine):
         self.functions = tuple(functions)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive of the first function, or one that is reference code if any is."""
+        """Return the first primitive that is reference code, else that of the first function."""
         primitives = [function.primitive(src, dst) for function in self.functions]
         return next(filter(is_reference, primitives), primitives[0])
 
@@ -196,7 +196,7 @@ class Binary(OneDnnRoutine):
         self.whole = same_sizes(left.dims, dst.dims) and same_sizes(right.dims, dst.dims)
 
     def make(self, src0: Desc, src1: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the binary primitive for these descriptors."""
         if self.whole and src0 == src1 == dst:
             src0 = src1 = dst = flat(dst, keeps_zero=self.alg != "div")
         else:
@@ -224,7 +224,7 @@ class Prelu(OneDnnRoutine):
             raise Decline("repeats the slopes only")
 
     def make(self, src: Desc, slopes: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the PReLU primitive for these descriptors."""
         if src == slopes == dst:  # oneDNN's kernel spoils the pads of partial blocks
             src = slopes = dst = flat(dst, keeps_zero=True)
         return dnnl.prelu(src, slopes, dst)

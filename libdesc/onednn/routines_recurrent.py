@@ -112,7 +112,7 @@ class Recurrent(OneDnnRoutine):
         ]
 
     def make(self, *descs: Desc) -> Primitive:
-        """Return the primitive, from a descriptor per operand."""
+        """Return the recurrent primitive for a descriptor per operand."""
         by_argument = {
             operand.argument: desc for operand, desc in zip(self.operands, descs, strict=True)
         }

@@ -56,7 +56,7 @@ class Concat(FollowingRoutine):
         return [layout] * len(self.operands)
 
     def make(self, *descs: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the concat primitive for a descriptor per operand."""
         return dnnl.concat(self.axis, list(descs[:-1]), descs[-1])
 
 
@@ -136,7 +136,7 @@ class Slice(FollowingRoutine):
         return layouts_of(primitive, self.operands[1:]) * 2
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the reorder from the part of src to dst."""
+        """Return the reorder from the elements of src that are copied to dst."""
         return dnnl.reorder(self._part(src), dst)
 
     def _part(self, src: Desc) -> Desc:
@@ -217,7 +217,7 @@ class Reduction(FollowingRoutine):
         return [layout, restricted]
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive.
+        """Return the reduction primitive for the descriptors of src and dst.
 
         Raises:
             Decline: oneDNN has only reference code.

@@ -128,7 +128,8 @@ class Convolution(WindowRoutine):
     def rows(self) -> Iterator[Row]:
         """Yield layouts to try, one per operand; the last ones leave all to oneDNN.
 
-        The others are those of a kernel that is faster than the one that oneDNN would choose.
+        Before them come those of a kernel that is faster than the one that oneDNN would choose, if
+        there is such a kernel.
         """
         if self._second_kernel_is_faster:
             taps = [dim for dim in self.core[1].order if dim not in ("O", "I")]
@@ -182,7 +183,7 @@ class Convolution(WindowRoutine):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """Return the primitive."""
+        """Return the convolution primitive for these descriptors."""
         return dnnl.convolution(src, weights, bias, dst, *self.window, attr)
 
 
@@ -207,7 +208,7 @@ class Deconvolution(WindowRoutine):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """Return the primitive."""
+        """Return the deconvolution primitive for these descriptors."""
         return dnnl.deconvolution(src, weights, bias, dst, *self.window, attr)
 
 
@@ -219,8 +220,9 @@ class Resampling(FollowingRoutine):
         src, dst: the same dims; sizes differ from the third dim on, as oneDNN numbers them.
 
     Raises:
-        Decline: sizes of the first two dims differ, or a dim keeps its size under ``"linear"``:
-            there oneDNN adds 0 times a neighbour, which is NaN if that is infinite.
+        Decline: sizes of the first two dims differ, or another dim keeps its size and ``alg``
+            is ``"linear"``: along it oneDNN would add 0 times a neighbour, which is NaN if the
+            neighbour is infinite.
     """
 
     def __init__(self, alg: str, src: VTensor, dst: VTensor) -> None:
@@ -234,7 +236,7 @@ class Resampling(FollowingRoutine):
         self.alg = alg
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the resampling primitive for the descriptors of src and dst."""
         return dnnl.resampling(self.alg, src, dst)
 
 
@@ -269,7 +271,7 @@ class Pooling(FollowingRoutine):
         self.window = (tuple(kernel), tuple(strides), tuple(dilations), *halves(pads))
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the pooling primitive for the descriptors of src and dst."""
         return dnnl.pooling(self.kind, src, dst, *self.window)
 
 

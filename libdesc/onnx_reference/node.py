@@ -59,7 +59,7 @@ class OneNode:
 
     @cached_property
     def evaluator(self) -> ReferenceEvaluator:
-        """The evaluator of the model.
+        """ONNX's reference evaluator of the model.
 
         Raises:
             NotImplementedError: the operator may never end. ONNX's own errors pass unchanged.

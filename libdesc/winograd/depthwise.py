@@ -66,7 +66,7 @@ class Depthwise(ImageRoutine):
     def preferred(self, call: Call) -> Mapping[int, Layout]:
         """Return the layouts by operand index, with src and dst in one layout.
 
-        It is the one in which src is produced, if there is a kernel for it.
+        It is the one in which src is produced, or another one if there is no kernel for that.
         """
         image = self.image_layouts()[0]
         return dict(enumerate(self.by_operand(call, self.row(image, image))))

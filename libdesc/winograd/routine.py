@@ -94,7 +94,7 @@ class TileSize(NamedTuple):
         return Layout.of_axes(axes, Encoding("f32", tile=tile, step=self.step) if tile else None)
 
     def share(self, dst: Sequence[int]) -> float:
-        """Return the ratio of this tile's multiplications to the direct convolution's.
+        """Return the multiplications with this tile size, as a fraction of a direct convolution's.
 
         Args:
             dst: height and width of the result.
@@ -190,7 +190,7 @@ class ImageRoutine(Routine):
     def image_layouts(self) -> list[Layout]:
         """Return the layouts that images may have, the best first.
 
-        The best one is that in which src is produced, if there is a kernel for it.
+        The layout in which src is produced is the first, if there is a kernel for it.
         """
         lanes = native.load().lanes
         layouts = [
