@@ -303,7 +303,7 @@ def _condition(call: Call, when: When) -> bool | str:
         answer = when(call.op, *inputs, *call.outputs)
     except (Decline, MemoryError):
         raise
-    except Exception as error:  # of the author's code; a missing dim is among these
+    except Exception as error:  # any error of the author's code, such as a missing dim
         pass_signals(error)
         raise InvokerError(call.failure(raised(error, place_of(when)), subject)) from error
     if answer is None:
@@ -341,7 +341,7 @@ def run_call(call: Call, run: Callable[[], None]) -> None:
         raise DimError(call.failure(raised(error, call.place, kind=False))) from error
     except (VTensorError, Decline, MemoryError):
         raise
-    except Exception as error:  # of the author's code, or what the operator or library cannot take
+    except Exception as error:  # any error of the author's code or of the library
         pass_signals(error)
         raise InvokerError(call.failure(raised(error, call.place))) from error
     finally:

@@ -24,7 +24,7 @@ from vtensor.language.symbolic.trace import SymbolicSize, Trace
 for _function in TRACED:
     pure(_function)
 
-#: Types of results that are guards: they must be equal for other sizes.
+#: Types of results for which a guard is added: for other sizes a result must be equal.
 _GUARDED_TYPES = (str, bool, float, bytes, type(None), Layout)
 
 #: Types of constants that JSON can hold without conversion.

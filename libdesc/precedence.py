@@ -35,7 +35,7 @@ def precedes(row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor])
         return False
     except MemoryError:
         raise
-    except Exception as error:  # of the author's code
+    except Exception as error:  # any error of the author's code
         pass_signals(error)
         raise _fault(row, name, op, inputs, raised(error, place_of(row.first))) from error
     if answer is None or isinstance(answer, str):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 #: The most boxes of a native copy; a change of layout in more is declined.
 MAX_BOXES = 4096
 
-#: The fewest contiguous elements for which an operand in another layout than dst is read in place.
+#: The fewest elements that must be contiguous in an operand that has another layout than dst: with
+#: fewer, a routine declines to read the operand in place.
 MIN_RUN = 16
 
 

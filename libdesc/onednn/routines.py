@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: A layout per operand.
 Row = Sequence[Layout]
 
-#: The most kernels measured per request; later ones in oneDNN's list are for smaller instruction
-#: sets.
+#: The most kernels that are measured for a call in given layouts; later ones in oneDNN's list are
+#: for smaller instruction sets.
 MAX_KERNELS = 3
 
 
