@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-#: The kernel of oneDNN's convolution for filters of one element, and the instruction sets on which it
-#: multiplies by a constant matrix faster than oneDNN's kernels for matrices.
+#: The kernel of oneDNN's convolution for filters of one element, and the instruction sets on which
+#: it multiplies by a constant matrix faster than oneDNN's kernels for matrices.
 FILTER_KERNEL, FILTER_ISAS = "jit_1x1:avx2", ("avx2", "avx2_vnni", "avx2_vnni_2")
 
 #: Prefixes of the instruction sets on which oneDNN's matmul has blocked kernels and is tried before

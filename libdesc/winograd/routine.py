@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 #: Block of output channels in the weights: ``kPanel`` in native/winograd/product.h.
 PANEL = 32
-#: Largest accepted ratio of the multiplications of all tiles, also of those that reach over the edge,
-#: to the direct convolution's; with a larger one, the transforms take the time that is saved.
+#: Largest accepted ratio of the multiplications of all tiles, also of those that reach over the
+#: edge, to the direct convolution's; with a larger one, transforms take the time that is saved.
 MAX_SHARE = 0.8
 
-#: Numbers of pixels, and least bytes of weights, for which a filter of one element is faster in this
-#: library than in others: with more pixels weights matter less, and fewer bytes are in a cache
+#: Numbers of pixels, and least bytes of weights, for which a filter of one element is faster in
+#: this library than in others: with more pixels weights matter less, and fewer bytes are in a cache
 #: anyway.
 SMALL_IMAGES, LARGE_WEIGHTS = range(17, 65), 1 << 17
 
-#: Lengths for which there are tiles: of a filter along one dim, and of a phase of a square filter of
-#: stride 2.
+#: Lengths for which there are tiles: of a filter along one dim, and of a phase of a square filter
+#: of stride 2.
 LINE_TAPS, PHASE_TAPS = (3, 7), (3, 4)
 
 CHANNELS_LAST, CHANNELS_FIRST = Layout("NHWC"), Layout("NCHW")
