@@ -238,7 +238,7 @@ def build_library(description: Description, origin: str = "") -> RegisteredLibra
 def _probe(probe: Handler | None) -> str:
     """Call the probe and return why the library is absent; empty if it is present.
 
-    A library without a probe, which is None, is present.
+    If ``probe`` is None, the library is present.
     """
     if probe is None:
         return ""

@@ -104,8 +104,8 @@ class NativeTrace(Trace):
     def attribute(self, of: Foreign, name: str) -> Any:
         """Return an attribute of a proxy's object, as a plain value or a proxy.
 
-        A row is recorded unless the attribute can be had without a call: that of a module, or a
-        plain value of the constant trace.
+        A row is recorded, but not for an attribute of a module, nor for a plain value in a constant
+        trace.
 
         Args:
             of: the proxy.

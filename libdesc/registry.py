@@ -104,8 +104,8 @@ class Registry:
 
         Args:
             work: makes the change.
-            known: False if the change concerns only operators that were never handed out. The
-                version then stays: nothing was made from the former state.
+            known: False if the change concerns only operators or rules that were not imported
+                before. The version then stays, since nothing was made from the former state.
         """
         with _changing:
             result = work()
@@ -128,8 +128,9 @@ class Registry:
         return sorted(rows, key=lambda row: (-row[0], row[1].library))
 
     def rules_for(self, operators: Collection[str]) -> dict[str, Rule]:
-        """Return rules by name, in the order of the index: at least all that can apply to a graph
-        with these operators.
+        """Return rewrite rules by name, in the order of the index.
+
+        All that can apply to a graph with these operators are among them; others may be, too.
         """
         self.index.load_rules(operators)
         last = len(self.index.rules)
@@ -149,7 +150,7 @@ class Registry:
         return why_unused(library.name, library.devices, pairs, named, owes_invokers)
 
     def ties(self) -> list[str]:
-        """Return a message for each pair of libraries of equal priority: their names decide."""
+        """Return a message for each pair of libraries of equal priority, whose names decide."""
         pairs = itertools.combinations(sorted(self.libraries.items()), 2)
         return [
             f"{a} and {b} both have priority {library.priority}; the name decides"
@@ -241,7 +242,7 @@ class Registry:
 
     @property
     def modules(self) -> set[str]:
-        """Names of the modules that define its invokers."""
+        """Names of the modules that define the registry's invokers."""
         return {info.function.__module__ for info in self.invokers.values()}
 
     def fill(self) -> None:

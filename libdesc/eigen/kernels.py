@@ -200,7 +200,7 @@ def _spatial(tensor: PTensor) -> list[int]:
 
 
 def _native_window(images: int, channels: int, before: Sizes, after: Sizes, slide: Slide) -> Window:
-    """Return a window as the native kernels take it, with dims of size 1 up to 3 spatial dims.
+    """Return a window as the native kernels take it: with dims of size 1 it has 3 spatial dims.
 
     Args:
         images, channels: number of images, and of channels.

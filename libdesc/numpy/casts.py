@@ -64,7 +64,10 @@ def _largest(name: str) -> float:
 
 
 def _power(values: Array, saturate: bool, round_mode: str) -> Array:
-    """Return values in f8e8m0: codes 0 to 254 are the powers 2**-127 to 2**127, and 255 is NaN."""
+    """Return values in f8e8m0: codes 0 to 254 are the powers 2**-127 to 2**127, and 255 is NaN.
+
+    ``saturate`` and ``round_mode`` are the parameters of the operator ``Cast``.
+    """
     fraction, exponent = np.frexp(values)  # 1/2 <= fraction < 1
     above = {"up": fraction > 0.5, "down": False, "nearest": fraction >= 0.75}[round_mode]
     code = np.where(values == 0, -1, np.where(np.isinf(values), 255, exponent + 126 + above))

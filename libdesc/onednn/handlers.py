@@ -98,7 +98,7 @@ def both(
         dtypes: element types of source and target.
 
     Raises:
-        LayoutNotSupported: oneDNN has no descriptors, even of the parts.
+        LayoutNotSupported: oneDNN has no descriptors, neither with whole dims nor with parts.
     """
     order = canonical_order(extents)
     try:

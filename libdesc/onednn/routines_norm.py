@@ -108,7 +108,7 @@ class LayerNormalization(RowWise, FollowingRoutine):
         return LayerNormalization(src, scale, results, self.axis, self.epsilon, self.follow)
 
     def rows(self) -> Iterator[Row]:
-        """Yield layouts to try, one per operand: with ``axis`` last and unblocked, for kernels."""
+        """Yield layouts to try, one per operand; in all of them ``axis`` is last and unblocked."""
         current = produced(self.operands[0].tensor)
         if current is not None and current.axes[-1:] == ((self.axis, 0),):
             row = self.row(current)

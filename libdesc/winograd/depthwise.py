@@ -92,7 +92,7 @@ class Depthwise(ImageRoutine):
         return None
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Yield a variant for each layout of src and dst, which is the same for both."""
+        """Yield a variant for each layout that src and dst may have; both have the same one."""
         for image in self.image_layouts():
             forms = forms_on(call.device, self.by_operand(call, self.row(image, image)))
             yield Variant(call.library, forms, kernel=self.kernel)
