@@ -229,9 +229,10 @@ class Foreign:
     """A proxy of a native object or a function; the current tracer records its uses.
 
     Attributes:
-        trace: the trace that has its row; the constant trace if it depends on no size.
+        trace: the trace with the row that makes the object; the constant trace if the object
+            depends on no size.
         own: the native object or the function.
-        where: its source, see ``Where``.
+        where: the source of the object, see ``Where``.
     """
 
     __slots__ = ("own", "trace", "where")

@@ -41,7 +41,7 @@ def run_transform(
     evaluation: Evaluation,
     decided: bool = True,
 ) -> None:
-    """Run the body of a Transform that is generated for a library, in the mode of the evaluation.
+    """Run a Transform on one library, by the body generated for it, in the evaluation's mode.
 
     Args:
         node: the Transform's name.

@@ -123,9 +123,10 @@ class _Joined(Routine):
         self.parts, self.dim, self.program = tuple(parts), dim, program
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layout in which the first part is produced for all operands, by index.
+        """Return, by operand index, the layout in which the first part is produced.
 
-        Blocks that would cut a part are left out.
+        It is restricted to the operand's own dims. Blocks that would cut a part of the
+        concatenation are left out.
         """
         lead, dst = call.operands[0].produced_layout, self.tensors[-1]
         if lead is None or lead.is_any or set(lead.dims) != dst.dims.keys():

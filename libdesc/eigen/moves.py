@@ -49,7 +49,9 @@ class SameLayout(Routine):
         self.unblocked = set(tensors[0].dims if unblocked is None else unblocked)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layout in which the first operand is produced for all operands, by index.
+        """Return, by operand index, the layout in which the first operand is produced.
+
+        It is restricted to the operand's own dims.
 
         Blocks of the dims ``unblocked`` are left out.
         """

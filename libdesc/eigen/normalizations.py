@@ -121,7 +121,7 @@ def _shifts(
     """Yield the shifts that followers add.
 
     Raises:
-        Decline: a follower is no sum with a shift, or there are several.
+        Decline: a follower is no sum with a shift, or there are several followers.
     """
     for follower in follow:
         others = [operand.dtype for operand in follower.operands]

@@ -156,7 +156,7 @@ def _strides(
     Args:
         layout: the layout.
         extents: sizes by dim.
-        parts: (dim, unit, size) of each part; an axis of the layout contains it.
+        parts: (dim, unit, size) of each part, as from ``_parts``.
     """
     axes = list(zip(layout.axes, layout.units, layout.strides(extents), strict=True))
     strides = []

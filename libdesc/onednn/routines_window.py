@@ -40,7 +40,7 @@ class WindowRoutine(FusingRoutine):
     """The base of convolutions: a filter slides over an image, and oneDNN chooses every layout.
 
     oneDNN's kernels work along the last spatial dim. A spatial dim of size 1 is therefore numbered
-    before the others; its place in memory makes no difference.
+    before the others; where it is in memory makes no difference.
 
     Args:
         src: N C and spatial dims.
