@@ -1,8 +1,8 @@
 """Generated dispatchers: each checks parameters and dims, then calls the first library that takes
 the call, by priority or in the session's order.
 
-``dispatcher_source`` prints the text and ``dispatcher`` compiles that very text. Both follow the
-registry: a new invoker needs no glue, and a removed invoker is gone from both.
+``dispatcher_source`` returns the text and ``dispatcher`` compiles that very text. The text is
+made from the registry: a new invoker is in it without further code, and a removed one is not.
 
 Source: the paper, sections 2.2 and 4.4.
 """
@@ -66,7 +66,9 @@ class DispatchContext(Context):
 
 
 def dispatcher(op: str, device: str = CPU) -> Dispatch:
-    """Return the compiled dispatcher of an operator, generated anew if the registry has changed.
+    """Return the compiled dispatcher of an operator on a device.
+
+    It is cached, and generated again if the registry has changed.
 
     Raises:
         GraphError: no operator has this name.
@@ -86,8 +88,10 @@ def dispatcher(op: str, device: str = CPU) -> Dispatch:
 
 
 def dispatcher_source(op: str, device: str = CPU) -> str:
-    """Return the text of an operator's dispatcher, exactly as it is compiled: the operator's check,
-    the function ``invoke`` that all dispatchers share, and the libraries by priority.
+    """Return the text of an operator's dispatcher, exactly as it is compiled.
+
+    It has the operator's check, the function ``invoke`` that all dispatchers share, the libraries
+    by priority, and the function that tries them.
 
     Raises:
         GraphError: no operator has this name.
@@ -171,7 +175,13 @@ def _short_path(file: str) -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A library with an invoker of an operator; ``InvokerInfo`` documents the fields."""
+    """An invoker of an operator, as the generated dispatcher lists it.
+
+    Attributes:
+        priority: the invoker's own priority, else its library's; the largest is tried first.
+        describe: the invoker.
+        library, dtypes, when, python: as in ``InvokerInfo``.
+    """
 
     library: str
     priority: int
@@ -190,9 +200,17 @@ def attempt(
     candidate: Candidate,
     invoke: Callable[..., None],
 ) -> bool:
-    """Offer a call to one library and return whether it took it.
+    """Offer a call to one library; return True if the library takes it.
 
-    A taken call sets ``ctx.variant``; a refusal is added to ``refused``.
+    If it does, ``ctx.variant`` is set. If ``ctx.variant`` names another library before, this one is
+    not asked, and the result is False.
+
+    Args:
+        ctx: the context of the node.
+        op, inputs, outputs: the operator instance and the operands of the call.
+        refused: the refusals so far; that of this library is added if it does not take the call.
+        candidate: the library and its invoker.
+        invoke: the generated function ``invoke``.
 
     Raises:
         InvokerError: the invoker or its condition failed.
@@ -239,15 +257,18 @@ def attempt(
 
 
 def post_roles(count: int) -> tuple[str, ...]:
-    """Return the roles of ``count`` operands of fused followers."""
+    """Return the roles of ``count`` operands of fused followers: ``post0``, ``post1``, ..."""
     return tuple(f"post{i}" for i in range(count))
 
 
 def _eligible(ctx: DispatchContext, call: Call, candidate: Candidate) -> None:
-    """Check what needs no call of the invoker: preferences, presence, element types, condition.
+    """Check whether a library may take a call, without calling its invoker.
+
+    The preferences must allow it, it must be usable in this process, each operand must have an
+    element type that the invoker accepts, and the invoker's condition must hold.
 
     Raises:
-        Decline: one of them rules the library out.
+        Decline: one of these fails; the message says which.
         InvokerError: the condition failed.
     """
     reason = (
@@ -269,7 +290,9 @@ def _eligible(ctx: DispatchContext, call: Call, candidate: Candidate) -> None:
 
 
 def _condition(call: Call, when: When) -> bool | str:
-    """Return the result of an invoker's condition: True, or False or a reason for declining.
+    """Return the result of an invoker's condition.
+
+    True means that the library may take the call; False or a text, the reason, that it declines.
 
     Raises:
         InvokerError: the condition raised, or returned None.
@@ -280,7 +303,7 @@ def _condition(call: Call, when: When) -> bool | str:
         answer = when(call.op, *inputs, *call.outputs)
     except (Decline, MemoryError):
         raise
-    except Exception as error:  # of the author's code; a missing dim is among these
+    except Exception as error:  # any error of the author's code, such as a missing dim
         pass_signals(error)
         raise InvokerError(call.failure(raised(error, place_of(when)), subject)) from error
     if answer is None:
@@ -293,11 +316,17 @@ def _condition(call: Call, when: When) -> bool | str:
 
 
 def run_call(call: Call, run: Callable[[], None]) -> None:
-    """Run an invoker in a call scope of its own and check that it kept the contract.
+    """Run an invoker with ``call`` as the current call, and check that it called ``lib_tagger``.
+
+    If a ``python=True`` invoker is recorded, ``run`` is handed to ``Evaluation.callback`` instead.
+
+    Args:
+        call: the call.
+        run: calls the invoker.
 
     Raises:
-        InvokerError: the invoker failed in Python, or in calling its library; names node and
-            operands.
+        InvokerError: the invoker failed in Python, or in calling its library; the message names
+            the node and its operands.
         ContractError: the invoker returned without calling ``lib_tagger``.
     """
     if call.python and call.evaluation.mode is Mode.RECORD:
@@ -312,7 +341,7 @@ def run_call(call: Call, run: Callable[[], None]) -> None:
         raise DimError(call.failure(raised(error, call.place, kind=False))) from error
     except (VTensorError, Decline, MemoryError):
         raise
-    except Exception as error:  # of the author's code, or what the operator or library cannot take
+    except Exception as error:  # any error of the author's code or of the library
         pass_signals(error)
         raise InvokerError(call.failure(raised(error, call.place))) from error
     finally:
@@ -328,7 +357,13 @@ def no_invoker(
     outputs: Sequence[VTensor],
     refused: Sequence[Refusal],
 ) -> NoInvokerError:
-    """Return the error of a call that no library takes."""
+    """Return the error for a call that no library takes.
+
+    Args:
+        ctx: the context of the node.
+        op, inputs, outputs: the operator instance and the operands of the call.
+        refused: the refusals of the libraries that were asked, for the message.
+    """
     info = info_of(op)
     operands = (*inputs, *outputs)
     rows = {
@@ -349,7 +384,7 @@ def no_invoker(
 
 
 def _fault(ctx: DispatchContext, info: OperatorInfo, refused: Sequence[Refusal]) -> tuple[str, str]:
-    """Return headline and remedy for a call that no library takes."""
+    """Return the headline and the remedy in the error for a call that no library takes."""
     pinned = ctx.preferences.pinned(ctx.node, info.name)
     if pinned is not None:
         return (

@@ -1,4 +1,4 @@
-"""Matrices in tensors: the dims of a product by their part in it, and contiguous rows."""
+"""Tensors as matrices: roles of dims in a product, and layouts whose rows are contiguous."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vtensor.language.tensor import VTensor
 
 
 class Groups(NamedTuple):
-    """The dims of a product of matrices, by their part in it.
+    """The dims of the two factors of a product of matrices, by their role.
 
     Attributes:
         batch: dims of both factors that are not summed over.
@@ -32,14 +32,24 @@ class Groups(NamedTuple):
 
     @property
     def orders(self) -> list[Layout]:
-        """Plain layouts of left factor, right factor and product, as batches of matrices."""
+        """The plain layouts in which left factor, right factor and product are batches of matrices.
+
+        The batch dims come first, then those of a row-major matrix.
+        """
         batch, rows, columns, over = self
         parts = [*batch, *rows, *over], [*batch, *over, *columns], [*batch, *rows, *columns]
         return [Layout.plain(dims) for dims in parts]
 
 
 def side_by_side(layout: Layout, extents: Mapping[str, int], dim: str) -> bool:
-    """Return whether a layout stores a matrix whose rows run along ``dim``: contiguous, not padded.
+    """Return whether a layout stores the elements along ``dim`` next to one another.
+
+    So ``dim`` is the last axis and has no blocks. Nothing is padded, and there is no encoding.
+
+    Args:
+        layout: the layout of a tensor.
+        extents: the tensor's sizes by dim.
+        dim: the dim along which the rows of a matrix run.
 
     >>> sizes = {"B": 4, "N": 49, "C": 96}
     >>> [side_by_side(Layout(text), sizes, "C") for text in ("BNC", "BN2b7nC", "BCN", "BN5nC")]

@@ -1,8 +1,8 @@
 """Handlers: the functions that a description names, and the error when one fails.
 
 ``ARGUMENTS`` says with which arguments each handler is called. A handler that takes other arguments
-is refused when its library is registered. An exception that it raises becomes an error that names
-description, key and handler.
+is refused when its library is registered. An exception of a handler becomes an error that names
+the description, the key and the handler.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ PASSED_ON = (VTensorError, Decline, MemoryError)
 
 @dataclass(frozen=True, eq=False)
 class Handler:
-    """A handler: its function, and the key and text by which a description names it."""
+    """A function that a library's description names.
+
+    Attributes:
+        file: the description file.
+        key: the description's key, such as ``guideline``.
+        text: the key's value, ``"module:function"``.
+        function: the function.
+    """
 
     file: Path
     key: str
@@ -35,20 +42,21 @@ class Handler:
 
     @property
     def label(self) -> str:
-        """Description, key and function: ``direct.toml: library.guideline = 'm:f' (m.py:3)``."""
+        """Names for messages: ``direct.toml: library.guideline = 'm:f' (m.py:3)``."""
         return f"{self.file}: library.{self.key} = {self.text!r} ({place_of(self.function)})"
 
     @property
     def called_with(self) -> str:
-        """The arguments in parentheses."""
+        """The names of the function's arguments, in parentheses."""
         return f"({', '.join(ARGUMENTS[self.key])})"
 
     def __call__(self, *args: Any) -> Any:
         """Call the function and return its result.
 
         Raises:
-            InvokerError: the function failed within a call; names node and operands, too.
-            LibraryError: the function failed elsewhere.
+            InvokerError: the function failed during a call of an invoker; the message names the
+                node and its operands, too.
+            LibraryError: the function failed without such a call.
         """
         try:
             return self.function(*args)
@@ -59,7 +67,11 @@ class Handler:
             raise self.failure(raised(error, place_of(self.function))) from error
 
     def each(self, *args: Any) -> Iterator[Any]:
-        """Yield what the function yields, a generator; errors are those of a call."""
+        """Call the function, a generator function, and yield its values.
+
+        Raises:
+            InvokerError, LibraryError: as ``__call__``.
+        """
         try:
             yield from self.function(*args)
         except PASSED_ON:
@@ -69,7 +81,13 @@ class Handler:
             raise self.failure(raised(error, place_of(self.function))) from error
 
     def failure(self, what: str) -> VTensorError:
-        """Return the error of a handler that failed, with the current call if there is one."""
+        """Return the error of a handler that failed: an InvokerError during a call of an invoker.
+
+        Otherwise it is a LibraryError.
+
+        Args:
+            what: the fault, as a text.
+        """
         text = f"{self.label}, called with {self.called_with}: {what}"
         call = current_call()
         if call is None:

@@ -1,7 +1,7 @@
 """Entry points and versions of installed distributions.
 
 Importing ``importlib.metadata`` takes longer than making most sessions. Most installations have no
-distribution with entry points for VTensor: reading the ``entry_points.txt`` files is enough there.
+distribution with entry points for VTensor; to know this, the ``entry_points.txt`` files are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Prefix of the headings of VTensor's entry-point groups; its own command is in another group.
 _GROUP_PREFIX = b"[vtensor."
 
-#: Prefix of the environment variables that configure VTensor; two of them only place the cache.
+#: Prefix of the environment variables that configure VTensor, and those that only set the cache.
 _VARIABLE_PREFIX, _CACHE_VARIABLES = "VTENSOR_", ("VTENSOR_CACHE", "VTENSOR_CACHE_DIR")
 
 #: Suffix of the folder with a distribution's metadata.
@@ -29,7 +29,7 @@ _METADATA_SUFFIX = ".dist-info"
 
 
 def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
-    """Return the entry points of each of these groups, of all distributions that Python finds.
+    """Return, by group, the entry points that all installed distributions have in these groups.
 
     Args:
         groups: names that begin with ``vtensor.``.
@@ -42,10 +42,10 @@ def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
 
 
 def state() -> list[object]:
-    """Return facts that change when distributions are installed or removed, or when a variable that
-    configures VTensor changes.
+    """Return data that stay equal until a distribution is installed or removed, or an environment
+    variable that configures VTensor changes.
 
-    Finders of distributions other than Python's own are among the facts by their type.
+    Of the finders of distributions in ``sys.meta_path``, the data have the names of their types.
     """
     variables = (row for row in os.environ.items() if row[0].startswith(_VARIABLE_PREFIX))
     facts: list[object] = [*sorted(row for row in variables if row[0] not in _CACHE_VARIABLES)]
@@ -73,7 +73,7 @@ def version_of(name: str) -> str:
     """Return the version of a distribution, from the name of its metadata folder if there is one.
 
     Args:
-        name: the distribution's name as that folder spells it: lower case, without hyphens.
+        name: the distribution's name as the metadata folder spells it: lower case, no hyphens.
 
     Raises:
         PackageNotFoundError: the distribution is not installed.

@@ -26,14 +26,16 @@ class InvokerInfo:
     Attributes:
         op, library, device: names of the operator, the library and the device.
         function: the invoker itself.
-        dtypes: accepted element types, by role or, under ``""``, for every operand.
+        dtypes: accepted element types, by role of the operand; those under ``""`` are for every
+            operand whose role is missing. Without either, any type is accepted.
         when: a condition on ``(op, *operands)``; False or a text (the reason) declines the call.
         priority: overrides the library's priority for this operator; None keeps it.
         python: True if it computes in Python and so becomes a call-back step.
         file, line: where the function is defined.
         inplace: roles of the inputs that the first output may overwrite.
-        first: a condition on ``(op, *inputs)`` under which it is tried before ``before``.
-        before: libraries of higher priority that it precedes if ``first`` holds.
+        first: a condition on ``(op, *inputs)``: if it holds, the library is tried before those in
+            ``before``, although these have higher priority. None if there is no such condition.
+        before: names of libraries; empty without ``first``.
     """
 
     op: str

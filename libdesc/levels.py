@@ -12,17 +12,21 @@ from vtensor.language.records import dataclass
 #: The instruction sets that modules are compiled for, the smallest first.
 LEVELS = ("baseline", "avx2", "avx512")
 
-#: The best of these levels under each cap on the instruction set.
+#: The largest of these levels that each cap on the instruction set allows.
 CAPS = {"sse41": "baseline", "avx2": "avx2", "avx512": "avx512", "amx": "avx512", "max": "avx512"}
 
 
 class Leveled(Protocol):
-    """The attributes that each compiled module has."""
+    """The attributes of each compiled module.
+
+    Attributes:
+        level: the instruction set that the module is compiled for, one of ``LEVELS``.
+    """
 
     level: str
 
     def machine_level(self) -> str:
-        """Return the best level that this machine runs."""
+        """Return the largest of ``LEVELS`` that this machine runs."""
 
 
 M = TypeVar("M", bound=Leveled)
@@ -36,7 +40,7 @@ class Levels(Generic[M]):
 
     Attributes:
         library: the library's name.
-        cap: a key of ``CAPS``.
+        cap: the largest instruction set that may be used, a key of ``CAPS``.
         loaded: the chosen module; None before the first ``load``.
     """
 
@@ -50,14 +54,17 @@ class Levels(Generic[M]):
         The first call fixes the choice for the process.
 
         Raises:
-            LibraryError: the extension module is missing or does not load; says why.
+            LibraryError: the extension module is missing or does not load; the message says why.
         """
         if self.loaded is None:
             self.loaded = self._module(self._best(self.cap))
         return traced(self.loaded)
 
     def limit(self, cap: str) -> None:
-        """Cap the instruction set.
+        """Cap the instruction set that ``load`` chooses.
+
+        Args:
+            cap: the largest instruction set that may be used, a key of ``CAPS``.
 
         Raises:
             LibraryError: a module of another level is in use already, or there is no such cap.
@@ -72,10 +79,10 @@ class Levels(Generic[M]):
         self.cap = cap
 
     def baseline(self) -> M:
-        """Return the module that every machine runs; this does not fix the choice.
+        """Return the module that every machine runs; ``load`` may still choose another one.
 
         Raises:
-            LibraryError: the extension module is missing or does not load; says why.
+            LibraryError: the extension module is missing or does not load; the message says why.
         """
         return self._module("baseline")
 

@@ -27,10 +27,11 @@ class RegisteredLibrary:
 
     Attributes:
         description: its description, as read from the file.
-        text: the generated source of guideline, confirm, library_desc and the Transform's body.
+        text: the generated source of the functions ``guideline``, ``confirm``, ``library_desc``
+            and ``transform``, the body of a Transform.
         code: the compiled functions of ``text``, and the handlers as ``<key>_handler``, by name.
-        absent: why the library cannot be used here; empty if it can.
-        origin: how its description was found.
+        absent: why the library cannot be used in this process; empty if it can.
+        origin: how its description was found, as a text for messages.
     """
 
     description: Description
@@ -60,12 +61,20 @@ class RegisteredLibrary:
         return self.description.rates
 
     def version(self) -> str:
-        """Return the library's version and where it was found; empty if it has no handler."""
+        """Return the library's version and where it was found, as a text.
+
+        It is empty if the library is absent or has no handler ``version``.
+        """
         handler = self.code["version_handler"]
         return "" if handler is None or self.absent else str(handler())
 
     def limit_isa(self, cap: str) -> None:
-        """Cap the instruction set for the rest of the process; does nothing without a handler.
+        """Cap the instruction set that the library uses in the rest of the process.
+
+        This does nothing if the library is absent or has no handler ``limit_isa``.
+
+        Args:
+            cap: the largest instruction set that may be used, such as ``"avx2"``.
 
         Raises:
             LibraryError: the library has fixed another instruction set already.
@@ -75,18 +84,18 @@ class RegisteredLibrary:
             handler(cap)
 
     def peaks(self, nbytes: int) -> Iterator[tuple[str, Step, int]]:
-        """Yield steps that measure the machine's peak speed; none without a handler.
+        """Yield (kind, step, count) for each step that measures the machine's peak speed.
 
-        Each is (kind, step, count): ``"product"`` counts floating-point operations on f32,
-        ``"copy"`` the bytes read and written while ``nbytes`` are copied. The cost model uses the
-        first step of each kind.
+        The kind is ``"product"`` or ``"copy"``. A product of f32 matrices takes ``count``
+        floating-point operations; a copy of ``nbytes`` bytes reads and writes ``count`` bytes. The
+        cost model uses the first step of each kind. There are none if ``shows_peaks`` is False.
         """
         if self.shows_peaks:
             yield from self.code["peaks_handler"].each(nbytes)
 
     @property
     def shows_peaks(self) -> bool:
-        """Whether ``peaks`` yields any steps."""
+        """True if the library is present and has a handler ``peaks``."""
         return self.code["peaks_handler"] is not None and not self.absent
 
     def let_go(self) -> None:
@@ -97,17 +106,21 @@ class RegisteredLibrary:
 
     @property
     def transforms(self) -> bool:
-        """Whether the library can change layouts."""
+        """True if the library has a transformer, which changes layouts."""
         return "transformer" in self.description.handlers
 
     @property
     def guideline_place(self) -> str:
-        """File and line of the guideline handler; empty if there is none."""
+        """File and line of the handler ``guideline``; empty if there is none."""
         handler = self.code["guideline_handler"]
         return "" if handler is None else place_of(handler.function)
 
     def guideline(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layouts that the library prefers, one or several each, by operand index."""
+        """Return the layouts that the library prefers for a call, by operand index.
+
+        There is one for an operand, or several in order of preference. An operand that is missing
+        may have any layout.
+        """
         answers: Mapping[int, Layout | Sequence[Layout]] = self.code["guideline"](call)
         return answers
 
@@ -119,7 +132,7 @@ class RegisteredLibrary:
             row: a layout per operand.
 
         Raises:
-            LibraryError, InvokerError: the handler failed, or returned something else.
+            LibraryError, InvokerError: the handler failed, or returned neither None nor a text.
         """
         reason: str | None = self.code["confirm"](call, row)
         if reason is not None and not isinstance(reason, str):
@@ -129,10 +142,10 @@ class RegisteredLibrary:
         return reason
 
     def library_desc(self, tensor: CallOperand) -> Any:
-        """Return the library's own description of a PTensor.
+        """Return the library's own description of a PTensor in the layout that its call requires.
 
         Raises:
-            LayoutNotSupported: the library has no word for its layout.
+            LayoutNotSupported: the library has no description of this layout.
         """
         return self.code["library_desc"](tensor)
 
@@ -223,7 +236,10 @@ def build_library(description: Description, origin: str = "") -> RegisteredLibra
 
 
 def _probe(probe: Handler | None) -> str:
-    """Call the probe and return why the library is absent; empty if it is present."""
+    """Call the probe and return why the library is absent; empty if it is present.
+
+    If ``probe`` is None, the library is present.
+    """
     if probe is None:
         return ""
     try:

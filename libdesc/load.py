@@ -28,11 +28,14 @@ MODULE_PREFIX = "vtensor_library_"
 
 
 def import_module(name: str, description: Path) -> Any:
-    """Import a module and return it; a name with a leading dot is a file next to the description.
+    """Import a module and return it. Exceptions of the module's own code pass unchanged.
+
+    Args:
+        name: the module's name; with a leading dot, a Python file next to the description.
+        description: the description file.
 
     Raises:
-        DescriptionError: there is no such file next to the description. What the import raises
-            passes unchanged.
+        DescriptionError: there is no such file next to the description.
     """
     if not name.startswith("."):
         return importlib.import_module(name)
@@ -54,11 +57,11 @@ def import_module(name: str, description: Path) -> Any:
 
 
 def forget_modules(kept: Collection[str], names: Collection[str]) -> None:
-    """Remove modules from ``sys.modules``: ``names``, and those of descriptions' folders.
+    """Remove from ``sys.modules`` the modules imported from descriptions' folders, and ``names``.
 
     Args:
-        kept: modules that stay in any case.
-        names: further modules to remove.
+        kept: names of modules that stay in any case.
+        names: names of further modules to remove.
     """
     for name in set(sys.modules).difference(kept):
         if name in names or name.startswith(MODULE_PREFIX):
@@ -134,10 +137,13 @@ def listed_descriptions() -> list[Path]:
 
 
 def own_operators(loaded: Callable[[Sequence[str]], None]) -> Index:
-    """Return the index of the operators in ``ops/``; import the files that ``index.txt`` lacks.
+    """Return the index of the operators in ``ops/``, from the file ``index.txt`` there.
+
+    Modules of ``ops`` that ``index.txt`` lacks are imported at once.
 
     Args:
-        loaded: called with the names of operators once their module has been imported.
+        loaded: the index calls it with the names of a module's operators after it has imported the
+            module.
     """
     ops = importlib.import_module("ops")
     text = Path(ops.__path__[0], "index.txt").read_text(encoding="utf-8")
@@ -156,7 +162,7 @@ def import_own_operators() -> None:
 
 
 def _own_modules() -> list[str]:
-    folders = importlib.import_module("ops").__path__  # one may be in development elsewhere
+    folders = importlib.import_module("ops").__path__  # a program may append a folder
     names = [name for folder in folders for name in sorted(os.listdir(folder))]  # noqa: PTH208
     files = dict.fromkeys(name for name in names if name.endswith(".py") and name != "__init__.py")
     return [f"ops.{name[:-3]}" for name in files]

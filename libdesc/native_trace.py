@@ -1,7 +1,7 @@
-"""Traces of native calls, in rows next to those of sizes.
+"""Traces that record native calls, too, as rows between those of arithmetic on sizes.
 
 While a trace is the current tracer, a native call is made with the current sizes and recorded as a
-row. Two traces share the work. The constant trace has the calls that depend on no size: other
+row. There are two traces. The constant trace has the calls that depend on no size: other
 processes repeat them. A trace with symbols has the calls that depend on one of its symbols: they
 are repeated for other sizes, and their plain results (texts, element types, layouts) are guards.
 """
@@ -24,17 +24,17 @@ from vtensor.language.symbolic.trace import SymbolicSize, Trace
 for _function in TRACED:
     pure(_function)
 
-#: Types of results that are guards: they must be equal for other sizes.
+#: Types of results for which a guard is added: for other sizes a result must be equal.
 _GUARDED_TYPES = (str, bool, float, bytes, type(None), Layout)
 
-#: Types of constants that are data without conversion.
+#: Types of constants that JSON can hold without conversion.
 _PLAIN_TYPES = (str, int, float, bool, type(None))
 
 #: Attributes in which a native module may describe its build.
 _BUILD_ATTRIBUTES = ("level", "version", "isa", "library_path")
 
-#: The source of a native object: the place of the row that makes it, or the path of names that
-#: leads to it from a module; None if data cannot express it.
+#: The source of a native object: the place of its row's result (see ``Row``), or the path of names
+#: that leads to it: a module, then attributes; None if data cannot express it.
 Where = int | tuple[str, ...] | None
 
 
@@ -42,7 +42,7 @@ class NativeTrace(Trace):
     """A trace of sizes and of native calls.
 
     Args:
-        outer: the constant trace; None of the constant trace itself, which has no symbols.
+        outer: the constant trace; None makes a constant trace, which has no symbols.
 
     >>> from libdesc.tracing import traced
     >>> trace = NativeTrace(NativeTrace())
@@ -60,7 +60,7 @@ class NativeTrace(Trace):
         self._cached: dict[Any, Any] = {}
 
     def rows(self) -> Rows:
-        """Return the rows. A trace with symbols is closed; the constant trace goes on."""
+        """Return the rows. This closes a trace with symbols; a constant trace stays open."""
         if self.outer is not None:
             return super().rows()
         parts = [*self._constants], [*self._rows], {**self._sources}
@@ -79,7 +79,7 @@ class NativeTrace(Trace):
         self._proxies.clear()
 
     def traced(self, native: Any) -> Any:
-        """Return a proxy of a native module or of a function."""
+        """Return a proxy of a native module or of a function; the trace records its uses."""
         path = (native.__name__,) if isinstance(native, ModuleType) else None
         return Foreign(self.outer or self, native, path)
 
@@ -102,7 +102,15 @@ class NativeTrace(Trace):
         return result
 
     def attribute(self, of: Foreign, name: str) -> Any:
-        """Return an attribute of a native object."""
+        """Return an attribute of a proxy's object, as a plain value or a proxy.
+
+        A row is recorded, but not for an attribute of a module, nor for a plain value in a constant
+        trace.
+
+        Args:
+            of: the proxy.
+            name: the attribute's name.
+        """
         if self.outer is not None and not self._is_open(of):
             return self.outer.attribute(of, name)
         value = getattr(of.own, name)
@@ -115,7 +123,15 @@ class NativeTrace(Trace):
         return self._answer(self._row((GET, name, self.place_of(of), None), value))
 
     def called(self, of: Foreign, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Make a native call and return its result."""
+        """Call a proxy's object, record the call, and return its result.
+
+        The result is a plain value, a symbolic size, a proxy, or a tuple or dict of these. An
+        exception of the call passes unchanged, and sets ``failed``.
+
+        Args:
+            of: the proxy that is called.
+            arguments, named: its positional and its named arguments.
+        """
         values = (*named.values(),)
         if self.outer is not None and not self._is_open((of, *arguments, *values)):
             try:
@@ -137,14 +153,17 @@ class NativeTrace(Trace):
         return self._answer(self._row((kind, self.place_of(of), places, names), result))
 
     def equal(self, of: Foreign, other: object) -> bool:
-        """Return whether two native objects are equal, and guard the result for other sizes."""
+        """Return whether a proxy's object equals another object.
+
+        A guard is added if either of them depends on a symbol of this trace.
+        """
         same = bool(of.own == _unwrapped(other))
         if self.outer is not None and self._is_open((of, other)):
             self.guard(same, "==", self.place_of(of), self.place_of(other))
         return same
 
     def place_of(self, value: Any) -> int:
-        """Return the place of an argument: that of a row's result, or of a constant."""
+        """Return the place of an argument: 0, 1, ... of a result, -1, -2, ... of a constant."""
         if type(value) is not Foreign:
             return super().place_of(value if self.reads(value) else _unwrapped(value))
         if value.trace is self and type(value.where) is int:
@@ -156,7 +175,7 @@ class NativeTrace(Trace):
         return place
 
     def reads(self, value: Any) -> bool:
-        """Return whether an argument is no constant; every native object counts as none."""
+        """Return whether an argument is or holds a native object, a result or a symbolic size."""
         return type(value) is Foreign or super().reads(value)
 
     def _is_open(self, value: Any) -> bool:
@@ -171,7 +190,11 @@ class NativeTrace(Trace):
         self.failed = self.failed or f"a library refuses: {error}"
 
     def _answer(self, place: int) -> Any:
-        """Return the value of a row as its caller gets it: a guarded value, a symbol or a proxy."""
+        """Return the value at a place, as the traced code gets it.
+
+        It is a plain value, a symbolic size, a proxy, or a tuple or dict of these. A guard is added
+        for a plain value, a length or the keys of a dict in a trace with symbols.
+        """
         value, symbolic = self.values[place], self.outer is not None
         if symbolic and type(value) is int:
             return self._symbol(place)
@@ -203,12 +226,13 @@ class NativeTrace(Trace):
 
 
 class Foreign:
-    """A proxy of a native object, whose uses the current tracer records.
+    """A proxy of a native object or a function; the current tracer records its uses.
 
     Attributes:
-        trace: the trace that has its row; the constant trace if it depends on no size.
-        own: the native object.
-        where: its source, see ``Where``.
+        trace: the trace with the row that makes the object; the constant trace if the object
+            depends on no size.
+        own: the native object or the function.
+        where: the source of the object, see ``Where``.
     """
 
     __slots__ = ("own", "trace", "where")
@@ -245,7 +269,10 @@ def _tracer() -> NativeTrace | None:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return an argument with the values of symbolic sizes, and native objects for proxies."""
+    """Return an argument with the number of each symbolic size, and the object of each proxy.
+
+    This holds for the parts of lists and tuples, too.
+    """
     kind = type(value)
     if kind is SymbolicSize:
         return value.value
@@ -265,7 +292,10 @@ def _is_text_tuple(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value contains no native object."""
+    """Return whether a value is a number, a text, bytes, None, a layout or a class of errors.
+
+    Tuples, lists and dicts of such values are plain, too.
+    """
     if isinstance(value, (int, *_GUARDED_TYPES)) or _is_error(value):
         return True
     if type(value) in (tuple, list):
@@ -278,12 +308,13 @@ class ConstantWriter:
 
     Args:
         outer: the constant trace; constants of other traces may be objects that it has made.
-        array: returns an array, or a model's array (``StoredArray``), as data: a dict that has
-            "array" or "bytes".
+        array: returns an array, or a model's array (``StoredArray``), as data: a dict with the key
+            "array" or "bytes". None if arrays cannot be saved.
 
     Attributes:
-        places: places of the constant trace's objects that are needed, in order.
-        modules: names of the native modules that are needed.
+        places: as keys, in order, places of the constant trace's objects that written constants
+            need.
+        modules: names of the native modules that written constants need.
     """
 
     def __init__(self, outer: NativeTrace, array: Callable[[Any], Any] | None = None) -> None:
@@ -293,7 +324,7 @@ class ConstantWriter:
         self._array = array
 
     def rows(self, rows: Rows) -> dict[str, Any]:
-        """Return rows as data.
+        """Return the rows of a trace as plain data, see ``Rows.data``.
 
         Raises:
             NotSaved: a constant of the rows cannot be data.
@@ -306,7 +337,7 @@ class ConstantWriter:
         return rows.data(constant)
 
     def outer_rows(self) -> dict[str, Any]:
-        """Return the rows of the constant trace that make the objects of ``places``, as data.
+        """Return the rows of the constant trace that make the objects at ``places``, as plain data.
 
         Raises:
             NotSaved: a constant of the rows cannot be data.
@@ -314,10 +345,13 @@ class ConstantWriter:
         return self.rows(self.outer.rows().pruned(self.places))
 
     def place(self, step: Any) -> int:
-        """Return the place of an object that the constant trace has made.
+        """Return the place of an object in the constant trace, and add it to ``places``.
+
+        Args:
+            step: the object's proxy.
 
         Raises:
-            NotSaved: the constant trace has not made it.
+            NotSaved: it is no proxy of an object that a row of the constant trace makes.
         """
         has_row = type(step) is Foreign and step.trace is self.outer and type(step.where) is int
         if not has_row:
@@ -358,16 +392,18 @@ class ConstantWriter:
 
 
 class ConstantReader:
-    """Reads constants of traces that ``ConstantWriter`` wrote.
+    """A reader of constants of traces that ``ConstantWriter`` wrote as data.
+
+    It is called with the data of a constant and returns the constant.
 
     Args:
         module: returns a native module by its name.
         things: the objects of the constant trace, by place.
-        array: returns an array from data.
+        array: returns an array from its data; None if there are no arrays.
 
     Raises:
-        ValueError: on each call for data that is no constant; ``module`` and ``array`` may raise
-            more.
+        ValueError: the data of a call are no constant. Exceptions of ``module`` and ``array`` pass
+            unchanged.
     """
 
     def __init__(
@@ -407,10 +443,13 @@ class ConstantReader:
 
 
 def native_module(name: str) -> ModuleType:
-    """Return a native module of VTensor's own libraries, the one that this process uses.
+    """Return the native module that one of VTensor's own libraries uses in this process.
+
+    Args:
+        name: the module's full name, such as ``libdesc.onednn._onednn``.
 
     Raises:
-        ValueError: there is no such module, or the process uses another one of that library.
+        ValueError: no library has this module, or the library uses another one.
     """
     package, library, *_ = [*name.split("."), ""]
     if package != "libdesc" or not library.isidentifier():
@@ -422,6 +461,8 @@ def native_module(name: str) -> ModuleType:
 
 
 def build_of(module: Any) -> list[str]:
-    """Return texts that identify the build of a native module: its level, version, ISA and file."""
+    """Return texts that identify the build of a native module: level, version, instruction
+    set and file, as far as it has these attributes.
+    """
     words = [getattr(module, name) for name in _BUILD_ATTRIBUTES if hasattr(module, name)]
     return [str(word() if callable(word) else word) for word in words]

@@ -1,4 +1,4 @@
-"""Match expressions with patterns that have placeholders for numbers."""
+"""Patterns of expressions, with placeholders for numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from vtensor.language.expression import Expression
 
-#: The value that a pattern is applied to, another operand, and placeholders for numbers.
+#: The parts of patterns: the first operand, another operand, and placeholders for numbers.
 X, OTHER = Expression(0), Expression(1)
 ALPHA, BETA, LOW, HIGH = (Expression(function="number", operand=index) for index in range(4))
 
@@ -26,7 +26,9 @@ class Bounds(NamedTuple):
 
 
 def matched(expression: Expression | float, pattern: Expression | float) -> Numbers | None:
-    """Return the numbers for a pattern's placeholders; None if the expression does not match it.
+    """Return the number for each placeholder of a pattern; None if the expression does not match.
+
+    The keys are the indices of the placeholders: 0 is ``ALPHA``.
 
     >>> matched(X * 2 + 1, X * ALPHA + BETA)
     {0: 2.0, 1: 1.0}
@@ -61,9 +63,10 @@ def _match_numbers(
 
 
 def split_bounds(expression: Expression) -> tuple[Expression, Expression]:
-    """Split ``alpha * x + beta`` with bounds into the linear part and the bounds.
+    """Split an expression into two; the second one is applied to the result of the first.
 
-    Any other expression is returned as the second part, after the identity.
+    For ``min(max(alpha * x + beta, low), high)`` they are the linear part and the bounds. For any
+    other expression they are ``x`` and the expression itself.
 
     >>> linear, limits = split_bounds((X * 2 + 1).max(0).min(1))
     >>> matched(linear, X * ALPHA + BETA), bounds(limits)
@@ -78,8 +81,9 @@ def split_bounds(expression: Expression) -> tuple[Expression, Expression]:
 
 
 def bounds(expression: Expression) -> Bounds | None:
-    """Return the bounds that an expression computes, with infinity for no upper one; None if it
-    computes something else.
+    """Return the bounds if an expression is max(x, low) or min(max(x, low), high), else None.
+
+    The upper bound of max(x, low) is infinity.
     """
     if (numbers := matched(expression, X.max(ALPHA))) is not None:
         return Bounds(numbers[0], float("inf"))
@@ -98,7 +102,7 @@ BINARY: Mapping[str, Expression] = {
 
 
 def binary(expression: Expression) -> str | None:
-    """Return the name, in ``BINARY``, of the function that an expression computes; None if none."""
+    """Return the name in ``BINARY`` of the function that an expression is; None if it is none."""
     return next(
         (alg for alg, pattern in BINARY.items() if matched(expression, pattern) is not None), None
     )

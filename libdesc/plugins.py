@@ -9,8 +9,8 @@ _OPERATORS = "vtensor.language.operators"
 
 
 def no_plugins() -> bool:
-    """Return whether only VTensor's own operators, libraries and rules are registered, as far as
-    modules have been imported.
+    """Return whether all operators, libraries, invokers and rules that are registered so far are
+    VTensor's own.
     """
     if _OPERATORS not in sys.modules:  # then the registry is not imported either
         return True
@@ -20,7 +20,7 @@ def no_plugins() -> bool:
 
 
 def plugins_version() -> int:
-    """Return a number that changes with each registration by others; 0 before the first."""
+    """Return 0 if ``no_plugins()``, else a number that changes with each registration."""
     if no_plugins():
         return 0
     from libdesc import registry

@@ -15,10 +15,13 @@ from vtensor.language.tensor import VTensor
 
 
 def precedes(row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor]) -> bool:
-    """Return whether a library is tried before those that its invoker's ``before`` names.
+    """Return whether the condition ``first`` of an invoker holds for a node.
+
+    The invoker's library is then tried before those in ``before``. Without the condition, or if it
+    declines, the result is False.
 
     Args:
-        row: the library's invoker of the node's operator.
+        row: the invoker of the node's operator.
         name, op, inputs: the node's name, operator and inputs, without those of fused followers.
 
     Raises:
@@ -32,7 +35,7 @@ def precedes(row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor])
         return False
     except MemoryError:
         raise
-    except Exception as error:  # of the author's code
+    except Exception as error:  # any error of the author's code
         pass_signals(error)
         raise _fault(row, name, op, inputs, raised(error, place_of(row.first))) from error
     if answer is None or isinstance(answer, str):
@@ -53,5 +56,5 @@ def _fault(
 
 
 def present(libraries: Iterable[str]) -> set[str]:
-    """Return the libraries among these that can be used in this process."""
+    """Return the names among ``libraries`` of those that can be used in this process."""
     return {name for name in libraries if not ready().libraries[name].absent}

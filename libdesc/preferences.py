@@ -24,8 +24,8 @@ class Preferences:
     Attributes:
         order: the libraries that may be used, in the order of trial; None: all, by priority.
         barred: libraries that are not used, even if ``order`` names them.
-        operators: pins by operator: the only library that may take the operator's nodes.
-        nodes: pins by node; a node's pin overrides its operator's.
+        operators: pins: by operator's name the only library that may take the operator's nodes.
+        nodes: pins: by node's name the only library that may take it, whatever ``operators`` says.
     """
 
     order: tuple[str, ...] | None = None
@@ -34,11 +34,11 @@ class Preferences:
     nodes: Mapping[str, str] = field(default_factory=dict)
 
     def check_nodes(self, graph: Graph) -> None:
-        """Check that each pinned node is in the graph and that its library has an invoker for it.
+        """Check that each node in ``nodes`` is in the graph and its library has an invoker of it.
 
         Raises:
-            InputError: a node is not in the graph (lists the graph's operators and nodes), or its
-                library has no invoker.
+            InputError: a node is not in the graph (the message lists the graph's operators and
+                nodes), or its library has no invoker.
         """
         from vtensor.language.operators import info_of
 
@@ -59,7 +59,11 @@ class Preferences:
         return library == DEFINITION or (listed and library not in self.barred)
 
     def rank(self, library: str) -> int:
-        """Return a library's place in the order of trial; among equal places priority decides."""
+        """Return a number by which libraries are tried, the smallest first.
+
+        Without ``order`` it is 0 for all; libraries that ``order`` lacks come last. Among equal
+        numbers priority decides.
+        """
         if self.order is None:
             return 0
         return self.order.index(library) if library in self.order else len(self.order)
@@ -80,7 +84,7 @@ class Preferences:
         return f"not among this session's libraries ({', '.join(self.order or ())})"
 
     def unlisted(self, node: str, op: str, library: str) -> bool:
-        """Return whether a library that ``order`` does not list took a node without a pin."""
+        """Return whether ``order`` is given and lacks a library, and the node has no pin."""
         return self.order is not None and library not in self.order and not self.pinned(node, op)
 
 
@@ -96,7 +100,7 @@ def check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
         op, library, device: names of the operator, the library and the device.
 
     Raises:
-        InputError: the library has no invoker; lists the libraries that have one.
+        InputError: the library has no invoker; the message lists the libraries that have one.
     """
     from libdesc.registry import ready
 
@@ -109,5 +113,5 @@ def check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a list for a message."""
+    """Return names as a text for a message: sorted, with commas; ``none`` if there are none."""
     return ", ".join(sorted(names)) or "none"

@@ -1,6 +1,6 @@
 """The registry of operators, rules, libraries and invokers; dispatchers are generated from it.
 
-Its first use imports VTensor's own descriptions, then the libraries and operators of other
+The first use reads VTensor's own descriptions, then imports the libraries and operators of other
 distributions. A file of VTensor's own operators registers itself by its ``@operator`` and
 ``@invoker`` lines; it is imported when one of its operators is asked for. ``registry()`` imports
 all of these files, ``ready()`` none.
@@ -63,18 +63,19 @@ class Registry:
     """Operators by name, libraries by name, and invokers by (operator, library, device).
 
     Attributes:
-        operators, libraries, invokers: the tables by name.
-        problems: (origin, message) of each thing that is broken and skipped.
+        operators, libraries, invokers: the tables.
+        problems: (origin, message) of each library, invoker, operator or rule that is broken.
         rules: the rewrite rules, by name.
         dispatchers: compiled dispatchers by operator and device, each with the version that it was
             made for.
         version: changes with every change of libraries and invokers.
-        filled: whether libraries, and the operators of other distributions, have been imported.
+        filled: True if libraries and the operators of other distributions have been imported.
             VTensor's own operators may still be in ``index`` only.
         filler: the thread that is filling the registry, 0 if none; in a forked child that thread
             may not exist.
-        settled: the version right after filling.
-        index: the modules of VTensor's own operators that are not imported yet.
+        settled: the version right after filling; a later version shows that something was
+            registered since.
+        index: VTensor's own operators and rules, and which of their modules are not imported yet.
     """
 
     operators: dict[str, OperatorInfo] = field(default_factory=dict)
@@ -103,8 +104,8 @@ class Registry:
 
         Args:
             work: makes the change.
-            known: False if the change concerns only operators that were never handed out. The
-                version then stays: nothing was made from the former state.
+            known: False if the change concerns only operators or rules that were not imported
+                before. The version then stays, since nothing was made from the former state.
         """
         with _changing:
             result = work()
@@ -113,7 +114,10 @@ class Registry:
             return result
 
     def candidates(self, op: str, device: str) -> list[tuple[int, InvokerInfo]]:
-        """Return (priority, invoker) of an operator on a device, highest first; ties by name."""
+        """Return (priority, invoker) for each invoker of an operator on a device.
+
+        The highest priority comes first; among equal ones the name of the library decides.
+        """
         rows = []
         self.index.load(op)
         for info in list(self.invokers.values()):
@@ -124,8 +128,9 @@ class Registry:
         return sorted(rows, key=lambda row: (-row[0], row[1].library))
 
     def rules_for(self, operators: Collection[str]) -> dict[str, Rule]:
-        """Return rules by name, in the order of the index: at least all that can apply to a graph
-        with these operators.
+        """Return rewrite rules by name, in the order of the index.
+
+        All that can apply to a graph with these operators are among them; others may be, too.
         """
         self.index.load_rules(operators)
         last = len(self.index.rules)
@@ -135,12 +140,17 @@ class Registry:
     def why_unused(
         self, library: RegisteredLibrary, named: Collection[str] = (), owes_invokers: bool = True
     ) -> list[str]:
-        """Return the reasons why a library would never be used; see ``libdesc.unused``."""
+        """Return the reasons why a library would never be used; empty if it can be.
+
+        Args:
+            library: the library.
+            named, owes_invokers: as for ``libdesc.unused.why_unused``.
+        """
         pairs = {(info.library, info.device) for info in self.invokers.values()}
         return why_unused(library.name, library.devices, pairs, named, owes_invokers)
 
     def ties(self) -> list[str]:
-        """Return a line for each pair of libraries of equal priority; names decide their order."""
+        """Return a message for each pair of libraries of equal priority, whose names decide."""
         pairs = itertools.combinations(sorted(self.libraries.items()), 2)
         return [
             f"{a} and {b} both have priority {library.priority}; the name decides"
@@ -232,7 +242,7 @@ class Registry:
 
     @property
     def modules(self) -> set[str]:
-        """Names of the modules that define its invokers."""
+        """Names of the modules that define the registry's invokers."""
         return {info.function.__module__ for info in self.invokers.values()}
 
     def fill(self) -> None:
@@ -292,7 +302,11 @@ class Registry:
                 self.report(f"rule {rule.name}", LibraryError(f"there is no operator {op!r}{hint}"))
 
     def _check(self, names: Sequence[str]) -> None:
-        """Report invokers that do not fit these imported operators, and missing definitions."""
+        """Report operators without a definition, and invokers that do not fit their operator.
+
+        Args:
+            names: the operators that are checked; all of them are imported.
+        """
         rows = [info for info in self.invokers.values() if info.op in names]
         for info in rows:
             if fault := fault_of(info):  # it was registered before its operator, so unchecked
@@ -307,8 +321,8 @@ class Registry:
 
 
 def no_plugins() -> bool:
-    """Return whether only VTensor's own operators, libraries, invokers and rules are registered, as
-    far as modules have been imported.
+    """Return whether all operators, libraries, invokers and rules that are registered so far are
+    VTensor's own.
     """
     current = _installed
     counts = (
@@ -320,7 +334,10 @@ def no_plugins() -> bool:
 
 @lru_cache(maxsize=1)
 def _only_own(which: int, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # the cache's key
-    """Compute ``no_plugins``, cached by the registry's id and state; it holds no registry."""
+    """Compute ``no_plugins`` for the installed registry; the last result is cached.
+
+    The cache's key is the registry's id, ``which``, and its state. So the cache holds no registry.
+    """
     current = _installed
     modules = {rule.module for rule in current.rules.values()}
     modules |= {info.cls.__module__ for info in current.operators.values()}
@@ -361,7 +378,7 @@ def registry(fill: bool = True) -> Registry:
 
 
 def ready() -> Registry:
-    """Return the installed registry with its libraries; its operators are imported as needed."""
+    """Return the installed registry with its libraries; operators are imported when asked for."""
     if not _installed.filled:
         _installed.fill()
     return _installed
@@ -456,12 +473,12 @@ def invoker(
         python: True if it computes in Python: a plan then calls it back in every run.
         inplace: roles of the inputs whose memory the first output may be written over, if both
             have the same layout and nothing reads the input later.
-        first: called with ``(op, *inputs)``. If it returns True, this library is asked before those
-            that ``before`` names, whether it takes the call with all operators that may be fused;
-            if it does not, the order is unchanged. The order is unchanged, too, if the session sets
-            an order or a pin, or if another library of higher priority would be passed over. A
-            choice that is reused for other sizes keeps its library, whatever this returns there.
-        before: names of the libraries of higher priority that it is faster than if ``first``.
+        first: called with ``(op, *inputs)``. If it returns True, the call goes to this library and
+            not to those in ``before``, if this library takes the call together with all operators
+            that may be fused. The order of libraries is unchanged if the session sets an order or a
+            pin, or if another library of higher priority would be passed over. A choice that is
+            reused for other sizes keeps its library, whatever ``first`` returns for these sizes.
+        before: names of the libraries of higher priority that are slower where ``first`` holds.
 
     Raises:
         LibraryError: another function is registered for the same operator, library and device, or

@@ -69,7 +69,11 @@ class Routine:
         self._run = run
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:  # noqa: ARG002
-        """Return the layouts that the library prefers, one or several each, by operand index."""
+        """Return the layouts that the library prefers, by index of the call's operands.
+
+        There is one for an operand, or several in order of preference. An operand that is missing
+        may have any layout.
+        """
         return {}
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
@@ -86,7 +90,11 @@ class Routine:
         return ()
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Make the call: emit its steps."""
+        """Make the call: emit its steps.
+
+        Args:
+            tensors: the operands, in the order of ``self.tensors``.
+        """
         if self._run is None:
             raise NotImplementedError(f"{type(self).__name__} has neither run nor __call__")
         self._run(*tensors)
@@ -97,6 +105,9 @@ class InOrder(Routine):
 
     If several of them use one tensor, the first stated requirement on its layout wins. Each routine
     then confirms the combined layouts.
+
+    Args:
+        routines: the routines, in the order in which they run.
     """
 
     def __init__(self, routines: Sequence[Routine]) -> None:
@@ -114,14 +125,22 @@ class InOrder(Routine):
         super().__init__([*tensors.values()], [*wants.values()], [*follow])
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the preferred layouts; each operand has those of the first routine with any."""
+        """Return the preferred layouts by operand index.
+
+        Those of an operand come from the first routine that has a preference for it.
+        """
         answers: dict[int, Layout | Sequence[Layout]] = {}
         for routine in reversed(self.routines):
             answers |= routine.preferred(call)
         return answers
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if all routines take the layouts, else the first reason why one does not."""
+        """Return None if all routines take these layouts, else the first reason why one does not.
+
+        Args:
+            call: the call.
+            row: a layout per operand of the call.
+        """
         refused = next(
             filter(None, (routine.confirm(call, row) for routine in self.routines)), None
         )
@@ -136,14 +155,16 @@ class InOrder(Routine):
 
 
 def described(answer: object) -> Routine | None:
-    """Register the routine that an invoker returned with the current call, and return it.
+    """Store the routine that an invoker returned in the current call, and return the routine.
 
     Args:
-        answer: the invoker's result: a routine, several in order, or None of the long form, which
-            is returned as None.
+        answer: the invoker's result: a routine; several, which become one that runs them in order;
+            or None if the invoker has made the call itself, and then None is returned.
 
     Raises:
-        ContractError: there is no current call, or the result is something else.
+        ContractError: there is no current call, the result is something else, or the invoker
+            returned a routine although it had called ``lib_tagger``.
+        Decline: the routine does not compute the fused operators.
     """
     call = current_call()
     if call is None:

@@ -31,9 +31,9 @@ def rewrite(
             ``vtensor/language/rules.py``.
         given: called with the ``Match``; returns further parameters for ``makes``, or None if the
             rule does not hold.
-        example: for tests. The dims of holes, by default ``"N C H W"``: each of a random size,
-            ``I=C`` of the size of C, ``h=2`` of size 2; ``?`` in front makes truth values. The
-            numbers of scalars, and parameters; those that depend on sizes are functions of them.
+        example: values for tests, by name. Of a hole, its dims, by default ``"N C H W"``: each has
+            a random size, but ``I=C`` has that of C and ``h=2`` has 2; ``?`` in front makes truth
+            values. Of a scalar, its number. Of a parameter, its value, or a function of the sizes.
 
     Raises:
         GraphError: the name is taken, or a text is no expression.

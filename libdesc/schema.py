@@ -77,13 +77,13 @@ class Rates:
         return round(max(operations / self.gflops, nbytes / self.gbytes) + self.call_us * 1e3)
 
     def scaled(self, arithmetic: float, memory: float) -> Rates:
-        """Return rates multiplied by two factors; the overhead of a call stays."""
+        """Return rates with ``gflops`` times ``arithmetic`` and ``gbytes`` times ``memory``."""
         return Rates(self.gflops * arithmetic, self.gbytes * memory, self.call_us)
 
 
 @dataclass(frozen=True)
 class Description:
-    """A library as its file describes it; handlers are still text.
+    """A library as its file describes it; handlers are not imported yet.
 
     Attributes:
         name: the library's unique name, an identifier.
@@ -92,7 +92,7 @@ class Description:
         handlers: ``"module:function"`` by key; a module with a leading dot is a file next to the
             description.
         layout_names: the library's word for each layout, if no ``layout_mapper`` gives it.
-        python: whether its transformer computes in Python.
+        python: True if its transformer computes in Python.
         invokers: modules to import for its invokers.
         file: the description file.
         rates: its approximate speed.

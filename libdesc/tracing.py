@@ -35,7 +35,7 @@ class Tracer(Protocol):
 #: The current tracer of this context; None if calls are not traced.
 TRACER: ContextVar[Tracer | None] = ContextVar("TRACER", default=None)
 
-#: Pure functions by the name that saved traces use.
+#: Pure functions by the name, ``module:name``, under which saved traces refer to them.
 _PURE: dict[str, Callable[..., Any]] = {}
 
 #: The pure functions that rows of a saved trace may call.
@@ -44,7 +44,7 @@ _CALLED: set[Callable[..., Any]] = set()
 
 @contextmanager
 def tracing(trace: Tracer | None) -> Iterator[None]:
-    """Trace native calls inside the block; None traces none."""
+    """Make a tracer the current one inside the block; with None, native calls are not traced."""
     token = TRACER.set(trace)
     try:
         yield
@@ -65,8 +65,8 @@ def pure(function: Callable[P, T], name: str = "") -> Callable[P, T]:
 
     Args:
         function: the function.
-        name: a module and a name in it, for a function that computes a node's output
-            (``Computes``); empty for one that rows may call.
+        name: ``"module:name"``, for a function that computes a node's output (``Computes``). If
+            empty, the function's own module and name; rows of traces may call the function then.
     """
     if not name:
         _CALLED.add(function)
@@ -98,10 +98,11 @@ def pure_function(name: str, called: bool = False) -> Callable[..., Any]:
 
 
 def cached(function: Callable[P, T]) -> Callable[P, T]:
-    """Cache a function that makes or reads native objects, by its arguments.
+    """Return a function that caches the results of ``function`` by its arguments.
 
-    While calls are traced, the calls inside the function are traced, too: each time if an argument
-    depends on symbolic sizes, else once per trace and arguments.
+    ``function`` makes or reads native objects. While there is a tracer, the native calls inside
+    are traced: in each call if an argument depends on a symbolic size, else once per trace and
+    arguments.
     """
 
     @wraps(function)

@@ -1,8 +1,8 @@
 """Transforms: which library runs a change of layout, and how.
 
-A Transform runs on the consumer's library if that can describe both layouts, else on the
+A Transform runs on the consumer's library if that can convert between the two layouts, else on the
 producer's, else on the first that can, by priority or in the session's order, else on NumPy's
-definition, which is a call-back.
+definition, which is called back in each run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LayoutChange:
 
     @property
     def permutation(self) -> tuple[int, ...]:
-        """The position in the source of each dim of the target, slowest first."""
+        """For each dim of the target, slowest first, its index among the dims of the source."""
         return tuple(self.source.dims.index(dim) for dim in self.target.dims)
 
 
@@ -41,7 +41,7 @@ def run_transform(
     evaluation: Evaluation,
     decided: bool = True,
 ) -> None:
-    """Run a Transform's generated body on one library, in the mode of the evaluation.
+    """Run a Transform on one library, by the body generated for it, in the evaluation's mode.
 
     Args:
         node: the Transform's name.
@@ -49,7 +49,7 @@ def run_transform(
         x, y: source and target.
         change: their layouts.
         evaluation: partial, or recording.
-        decided: False while a library is still being chosen.
+        decided: True if the library has been chosen before: a refusal is then an error.
 
     Raises:
         Decline: the library does not know one of the layouts; only if not ``decided``.

@@ -22,8 +22,9 @@ def why_unused(
     Args:
         name, devices: from the library's description.
         invokers: the library and the device of every registered invoker.
-        named: the libraries that the library's own invokers name.
-        owes_invokers: False if invokers may still follow, or if it only changes layouts.
+        named: the libraries that the invokers in the modules of the description name.
+        owes_invokers: False if a library without invokers can be used: invokers may still be
+            registered, or it changes layouts.
 
     >>> why_unused("direct", ["gpu"], [("direkt", "cpu")], ["direkt"])
     ["no invoker names this library; invokers there name 'direkt'", \

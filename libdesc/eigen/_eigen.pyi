@@ -1,6 +1,7 @@
-"""The types of the extension modules, which have the same kernels, once per instruction set.
+"""The types of Eigen's extension modules, which have the same kernels, one per instruction set.
 
-There is no module of this name. A test compares this file with the modules' own signatures.
+There is no module of this name. A test compares this file with the modules' own signatures and
+docstrings.
 """
 
 from __future__ import annotations
@@ -10,38 +11,44 @@ from typing import Protocol
 
 Sizes = Sequence[int]
 
-#: A box of memory: source (-1 fills), shape, offset and strides in the source, offset and strides
-#: in dst, bits of the fill. Offsets and strides are in elements.
+#: A box of memory: index of the source (-1: none, the box is filled), shape, offset and strides in
+#: the source, offset and strides in dst, the bits of an element that fills. Offsets and strides are
+#: in elements.
 Box = tuple[int, Sizes, int, Sizes, int, Sizes, int]
-#: A window over images: images, channels, then per spatial dim: sizes of src and dst, kernel,
-#: strides, dilations, pads at the beginning.
+#: A window over images: number of images, of channels, then, each per spatial dim: sizes of src,
+#: sizes of dst, sizes of the window, strides, dilations, pads at the beginning.
 Window = tuple[int, int, Sizes, Sizes, Sizes, Sizes, Sizes, Sizes]
 
-#: A run of elements: count, offset of the first in src (-1 fills), step.
+#: A run of elements: count, offset of the first one in src (-1: they are filled), stride.
 Run = tuple[int, int, int]
-#: Indexed positions: shape, strides in the indices, strides in the tensor, the indexed axes (size,
-#: stride, name), elements per position, number of indices, number of elements of the tensor.
+#: Indexed elements of a tensor. For each index below a shape, a block of contiguous elements: the
+#: shape, strides in the indices, strides in the tensor, the indexed axes (size, stride, name),
+#: elements of a block, number of indices, number of elements of the tensor.
 Places = tuple[Sizes, Sizes, Sizes, Sequence[tuple[int, int, str]], int, int, int]
-#: Weighted sums along an axis: sizes before, along and after it; end of each element's taps in the
-#: lists that follow; index and weight of each tap.
+#: Weighted sums along an axis of src: number of elements before, along and after the axis; for each
+#: element of dst, where its summands end in the two lists that follow; index in src and weight of
+#: each summand.
 Blend = tuple[int, int, int, Sizes, Sizes, Sequence[float]]
-#: Images, channels, spatial sizes of src and dst, number of spatial dims.
+#: Number of images, of channels, spatial sizes of src, of dst, number of spatial dims.
 Sampled = tuple[int, int, Sizes, Sizes, int]
-#: Boxes, images, channels, height, width, bins down and across, whether the maximum is taken,
-#: samples per bin, most samples, scale, whether pixel centres are at a half.
+#: Number of boxes, of images, of channels, height and width of an image, bins of a box down and
+#: across, whether a bin is its maximum (else its mean), samples per bin, the most samples, scale of
+#: the boxes, whether pixel centres are at a half.
 Align = tuple[int, int, int, int, int, int, int, bool, int, int, float, bool]
-#: Rows, the axis (size, stride, name), number of overwritten positions, elements per position,
-#: number of starts (-1: no starts), whether the axis is circular.
+#: Number of rows, the axis (size, stride, name), number of overwritten indices along the axis,
+#: elements per index, number of starts (-1: no starts), whether the axis is circular.
 Cache = tuple[int, tuple[int, int, str], int, int, int, bool]
-#: Groups, groups of offsets, channels of dst, number of spatial dims, whether there is a mask.
+#: Number of groups, of groups of offsets, of channels of dst, of spatial dims; whether there is a
+#: mask.
 Bends = tuple[int, int, int, int, bool]
-#: Number and size of series, parts of a number (2: complex); number of frames, step between them,
-#: numbers taken; length of the transform, number of results, their parts; whether it is inverse,
-#: mirrored, windowed.
+#: Number and length of series, parts of a number (2: complex); frames per series, distance between
+#: their beginnings, numbers taken for each; length of the transform, number of its results, parts
+#: of a result; whether it is inverse, mirrored, windowed.
 Frames = tuple[int, int, int, int, int, int, int, int, int, bool, bool, bool]
 
-#: Cell, direction, times, batch, features, units, the activations of each direction (name, alpha,
-#: beta), clip, whether clip applies, whether an LSTM's gates are coupled.
+#: Cell, direction, length of the sequences, batch, number of features, of units, the activations of
+#: each direction (name, alpha, beta), clip, whether clip applies, whether an LSTM's input and
+#: forget gates are coupled.
 Network = tuple[str, str, int, int, int, int, Sequence[tuple[str, float, float]], float, bool, bool]
 
 class Kernel(Protocol):
@@ -49,11 +56,11 @@ class Kernel(Protocol):
 
     @property
     def kernel(self) -> str:
-        """Its name."""
+        """The kernel's name."""
 
     @property
     def scratch_bytes(self) -> int:
-        """Its last slot is scratch, if any."""
+        """Bytes of scratch memory, the step's last slot; 0 if it needs none."""
 
     def __vtensor_step__(self) -> object:
         """Return a capsule with a step of native/include/vtensor/step.h."""

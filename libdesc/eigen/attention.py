@@ -20,9 +20,9 @@ class Numbers(NamedTuple):
     """The constants of an attention.
 
     Attributes:
-        scale: factor of the scores.
-        masked: the score where a truth mask is false.
-        zero: True if a query whose weights are NaN gets 0.
+        scale: factor of the scores q * k.
+        masked: the score where a mask of truth values is false.
+        zero: True if the result of a query whose weights are NaN is 0, else it is NaN.
     """
 
     scale: float
@@ -31,15 +31,16 @@ class Numbers(NamedTuple):
 
 
 class Attention(Routine):
-    """The product of softmax(q * k) and v, with the softmax over ``along`` and q * k over ``over``.
+    """The product of softmax(q * k) and v, summed over ``along``; q * k is summed over ``over``.
 
     Each of q, k, v and dst may have the rows of a head contiguous, or the rows of all heads
-    interleaved. An input may also have any other layout with contiguous rows, with blocks, too; dst
-    then has q's.
+    interleaved. An input may also be in any other layout whose rows are contiguous, even with
+    blocks. If q is in such a layout, so is dst.
 
     Args:
-        operands: q, k, v, masks and dst.
-        over, along: the dims that are summed over.
+        operands: q, k, v, any masks, and dst.
+        over: the dim of q and k that the product q * k is summed over.
+        along: the dim of the keys, that the softmax and the product with v are over.
         numbers: the constants.
     """
 
@@ -50,7 +51,7 @@ class Attention(Routine):
         sizes = {**dst.dims, along: k.size(along)}
         self.extents = {dim: sizes[dim] for dim in (*batch, query, along)}
         self.rows, self.columns, self.numbers = (query, along), (over, value), numbers
-        near = [*batch, along, query]  # a vector holds neighbouring queries
+        near = [*batch, along, query]  # queries last: a vector holds several of them
         wants = [
             list(dict.fromkeys([*_orders(tensor, row, column), *_produced(tensor, column)]))
             for tensor, row, column in ((q, query, over), (k, along, over), (v, along, value))
@@ -60,8 +61,10 @@ class Attention(Routine):
         super().__init__(operands, wants)
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if the blocks of all operands divide one another and dst is plain or like q,
-        else the reason why not.
+        """Return None if the library takes these layouts, else the reason why not.
+
+        The block sizes of all operands must divide one another; dst must be plain, or have the
+        layout of q.
         """
         q, *others, dst = (row[call.index(tensor)] for tensor in self.tensors)
         over, value = self.columns
@@ -71,7 +74,7 @@ class Attention(Routine):
         return None if fits else f"blocks of {' '.join(map(str, row))} do not fit one another"
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Emit one step that reads rows in place."""
+        """Emit one step, which reads the rows of q, k and v where they are."""
         q, k, v, *masks, y = tensors
         axes = self._axes([tensor.required_layout for tensor in tensors])
         assert axes is not None, "it was confirmed"
@@ -92,26 +95,38 @@ class Attention(Routine):
         emit(kernel, tensors)
 
     def _axes(self, layouts: Sequence[Layout]) -> list[DimPart] | None:
-        """Return batch, queries and keys as axes, cut at all blocks; None if blocks do not fit."""
+        """Return the dims of batch, queries and keys as parts, cut at the blocks of all layouts.
+
+        None if block sizes of a dim do not divide one another.
+        """
         return nested([Layout.plain(self.extents), *layouts], self.extents)
 
 
 def _orders(tensor: VTensor, row: str, column: str) -> Iterator[Layout]:
-    """Yield plain layouts with the row dim after the first batch dim, ..., after all of them."""
+    """Yield plain layouts of a tensor, with the dim ``column`` last.
+
+    The dim ``row`` comes after the first batch dim, then after the first two, ..., after all.
+    """
     batch = [dim for dim in tensor.dims if dim not in (row, column)]
     for count in range(min(len(batch), 1), len(batch) + 1):
         yield Layout.plain([*batch[:count], row, *batch[count:], column])
 
 
 def _produced(tensor: VTensor, column: str) -> Iterator[Layout]:
-    """Yield the layout in which a tensor is produced, if its rows are contiguous in it."""
+    """Yield the layout in which a tensor is produced, if its rows are contiguous.
+
+    Rows run along ``column``. Otherwise yield nothing.
+    """
     layout = tensor.produced_layout
     if layout is not None and not layout.is_any and side_by_side(layout, tensor.dims, column):
         yield layout
 
 
 def _like_query(q: VTensor, over: str, dst: VTensor, value: str) -> Iterator[Layout]:
-    """Yield the layout of dst that corresponds to q's, if q's has blocks."""
+    """Yield a layout for dst: the one in which q is produced, with ``value`` instead of ``over``.
+
+    If that is plain or does not fit dst, yield nothing.
+    """
     for layout in _produced(q, over):
         alike = layout.rename({over: value})
         fits = set(alike.dims) == dst.dims.keys() and side_by_side(alike, dst.dims, value)
@@ -124,6 +139,9 @@ def _strides(tensor: PTensor, axes: Sequence[DimPart]) -> list[int]:
 
 
 def _rows(tensor: PTensor, batch: Sequence[DimPart], axes: Sequence[DimPart]) -> list[int]:
-    """Return the strides along ``batch``, then the offset of each row; rows run along ``axes``."""
+    """Return a tensor's strides along ``batch``, then the offset of each row, all in elements.
+
+    There is a row for each index along ``axes``, the parts of one dim.
+    """
     counts = [axis.size for axis in axes]
     return traced(native.joined)(_strides(tensor, batch), counts, _strides(tensor, axes))

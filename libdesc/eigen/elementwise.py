@@ -1,4 +1,4 @@
-"""Point-wise operators, one or several in a row, as one program in any layout."""
+"""Point-wise operators, alone or fused, as one program of the native kernel, in any layout."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def pointwise(
 ) -> Routine:
     """Return the routine of a point-wise operator and its followers; it zeroes the pads of dst.
 
-    All operands have one joint layout, or each its own whose blocks fit the others'.
+    All operands have one joint layout, or several layouts whose block sizes divide one another.
 
     Args:
         op: an operator with the trait ``Pointwise``.
-        sources: its inputs.
+        sources: the inputs of ``op``.
         dst: the output of the last operator.
         follow: the fused followers.
 
@@ -46,7 +46,7 @@ def computed(
     """Return the routine that computes an expression of the operands for each element.
 
     Args:
-        function: takes an expression per operand and returns the result's.
+        function: takes an expression per operand and returns the expression of the result.
         tensors: the operands, then dst. An operand of one element may have dims that dst lacks.
         follow: the fused followers, whose operands are among the tensors.
 
@@ -64,13 +64,15 @@ def computed(
 
 
 class _Pointwise(Routine):
-    """A program over operands whose layouts may differ."""
+    """The routine of a program over operands whose layouts may differ."""
 
     each = True
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if all have dst's layout or can be read in runs of ``MIN_RUN`` elements, else
-        the reason why not.
+        """Return None if the library takes these layouts, else the reason why not.
+
+        Each operand must have dst's layout, or runs of at least ``MIN_RUN`` contiguous elements in
+        the order of dst's elements.
         """
         *sources, dst = ((tensor, row[call.index(tensor)]) for tensor in self.tensors)
         return _misfit(sources, dst)
@@ -82,7 +84,7 @@ def of_joined(
     """Return the routine that concatenates tensors along a dim and computes the followers.
 
     Args:
-        parts: the tensors.
+        parts: the tensors that are concatenated.
         dst: the output of the last operator.
         dim: the dim of the concatenation.
         follow: the fused followers.
@@ -97,7 +99,16 @@ def of_joined(
 
 
 class _Joined(Routine):
-    """A program whose first operand consists of parts, all in dst's layout."""
+    """A concatenation and its followers, as a program whose first operand is the concatenation.
+
+    Args:
+        parts: the tensors that are concatenated; they have dst's layout.
+        others: the other operands of the followers.
+        dst: the output.
+        dim: the dim of the concatenation.
+        follow: the followers.
+        program: the followers' program.
+    """
 
     def __init__(
         self,
@@ -112,7 +123,11 @@ class _Joined(Routine):
         self.parts, self.dim, self.program = tuple(parts), dim, program
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the first part's layout for all, without blocks that would cut a part."""
+        """Return, by operand index, the layout in which the first part is produced.
+
+        It is restricted to the operand's own dims. Blocks that would cut a part of the
+        concatenation are left out.
+        """
         lead, dst = call.operands[0].produced_layout, self.tensors[-1]
         if lead is None or lead.is_any or set(lead.dims) != dst.dims.keys():
             lead = Layout.plain(dst.dims)
@@ -130,8 +145,10 @@ class _Joined(Routine):
         return any(part.size(self.dim) % layout.block(self.dim) for part in self.parts)
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if the parts have dst's layout and the others can be read in its order, else
-        the reason why not.
+        """Return None if the library takes these layouts, else the reason why not.
+
+        All parts of the concatenation must have dst's layout. The other operands must be readable
+        in the order of dst's elements.
         """
         layouts = [row[call.index(tensor)] for tensor in self.tensors]
         count, target = len(self.parts), layouts[-1]
@@ -156,7 +173,7 @@ class _Joined(Routine):
 
 
 def _misfit(sources: Sequence[tuple[VTensor, Layout]], dst: tuple[VTensor, Layout]) -> str | None:
-    """Return why operands cannot be read in the order of dst; None if they can.
+    """Return why operands cannot be read in the order of dst's elements; None if they can.
 
     Args:
         sources: operands with their layouts.
@@ -179,7 +196,12 @@ def _misfit(sources: Sequence[tuple[VTensor, Layout]], dst: tuple[VTensor, Layou
 def _has_axes_of(
     layout: Layout, dims: Mapping[str, int], target: Layout, whole: Mapping[str, int]
 ) -> bool:
-    """Return whether an operand's axes, where it is not repeated, are among those of dst."""
+    """Return whether an operand's axes, where it is not repeated, are among those of dst.
+
+    Args:
+        layout, dims: the operand's layout, and its sizes by dim.
+        target, whole: dst's layout, and its sizes by dim.
+    """
     lengths = dict(zip(_axis_keys(target), target.physical_shape(whole), strict=True))
     sizes = zip(_axis_keys(layout), layout.physical_shape(dims), strict=True)
     return all(is_one(size) or lengths.get(place) == size or size <= 1 for place, size in sizes)
@@ -192,8 +214,8 @@ def _fused(
 
     Args:
         op: the operator.
-        count: number of its operands.
-        follow: its followers.
+        count: number of operands of ``op``.
+        follow: the fused followers.
         dtype: element type of the result, and of each intermediate value.
         values: the operands of the operator, then those of the followers.
     """
@@ -204,7 +226,14 @@ def _fused(
 def _followed(
     follow: Sequence[Follower], dtype: str, result: Expression, *operands: Expression
 ) -> Expression:
-    """Return the result of followers, given their first input and their other operands."""
+    """Return the result of followers as an expression.
+
+    Args:
+        follow: the followers, each applied to the result of the one before.
+        dtype: element type of each intermediate value.
+        result: the input of the first follower.
+        operands: the other operands of all followers, in order.
+    """
     remaining = iter(operands)
     for follower in follow:
         others = [next(remaining) for _ in follower.operands]
@@ -221,7 +250,7 @@ def _require_pointwise(op: object, expression: Expression | None) -> Expression:
 
 
 def _stored(value: Expression, dtype: str) -> Expression:
-    """Return a value between two operators: an integer is cut to the bits of its type."""
+    """Return a value as a fused follower reads it: integers wrap to the range of ``dtype``."""
     return value.to(dtype) if dtype[0] in "su" else value
 
 
@@ -237,8 +266,9 @@ def _run(
         program: the program.
         sources: its operands.
         dst: its result.
-        pieces: the parts of the first operand with their widths in a row; ``sources`` then begins
-            with dst in its place. Empty if it has no parts.
+        pieces: the parts of a concatenation, each with the number of its contiguous elements in
+            dst; the first of ``sources`` is then dst, in place of the concatenation. Empty if
+            nothing is concatenated.
     """
     if 0 in dst.dims.values():
         return  # there is nothing to write
@@ -265,7 +295,7 @@ def _run(
 
 
 def _strides(source: PTensor, dst: PTensor) -> list[int]:
-    """Return an operand's stride along each axis of dst, 0 where it is repeated."""
+    """Return an operand's stride in elements along each axis of dst; 0 where it is repeated."""
     layout = source.required_layout
     shape, strides = layout.physical_shape(source.dims), layout.strides(source.dims)
     rows = {axis: row for axis, *row in zip(_axis_keys(layout), shape, strides, strict=True)}
@@ -277,5 +307,5 @@ def _strides(source: PTensor, dst: PTensor) -> list[int]:
 
 
 def _axis_keys(layout: Layout) -> Iterator[tuple[str, int]]:
-    """Yield dim and unit of each axis, which identify it: blocks of a dim may have equal sizes."""
+    """Yield (dim, unit) of each axis, which identify it: blocks of a dim may have equal sizes."""
     return zip((axis.dim for axis in layout.axes), layout.units, strict=True)

@@ -35,9 +35,13 @@ def limit_isa(cap: str) -> None:
 
 
 def confirm(call: Call, row: Sequence[Layout]) -> str | None:
-    """Return None if ``reorder`` takes a Transform in these layouts, else the reason why not.
+    """Return None if the library takes a call in these layouts, else the reason why not.
 
-    Other calls ask their routine.
+    A Transform is taken if ``reorder`` can run it; of any other call, the routine decides.
+
+    Args:
+        call: the call.
+        row: a layout per operand of the call.
     """
     if not isinstance(call.op, LayoutChange):
         return call.routine.confirm(call, row) if call.routine else None
@@ -56,5 +60,5 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
 
 
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
-    """Emit one copy from source to target; their layouts replace the permutation."""
+    """Emit one copy from source to target by their layouts; ``permutation`` is not used."""
     copy([source], target, changes(source, target))

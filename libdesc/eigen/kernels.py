@@ -1,6 +1,6 @@
-"""Eigen's routines for products, windows and transforms, as invokers return them.
+"""Eigen's routines for products, windows and Fourier transforms, as invokers return them.
 
-Most kernels with spatial or channel structure need the channels last.
+Most kernels for images need the channels last.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ ITEMSIZES = (1, 2, 4, 8)
 
 
 def _channels_last(x: VTensor) -> Layout:
-    """Return the layout with the dims D, H, W and C last, in this order, as far as they exist."""
+    """Return the plain layout with those of the dims D, H, W and C last that a tensor has."""
     return _last(x, [dim for dim in "DHWC" if dim in x.dims])
 
 
 def _last(x: VTensor, dims: Sequence[str]) -> Layout:
-    """Return the plain layout in declared order with some dims moved to the end."""
+    """Return a tensor's plain layout in declared order, but with ``dims`` at the end."""
     return Layout.plain([*(dim for dim in x.dims if dim not in dims), *dims])
 
 
 def copy(sources: Sequence[PTensor], dst: PTensor, boxes: Sequence[Box]) -> None:
-    """Emit a step that copies boxes of elements of one size from sources to dst."""
+    """Emit a step that copies boxes from sources to dst; all elements have the size of dst's."""
     sizes = [t.required_layout.num_elements(t.dims) for t in (*sources, dst)]
     itemsize = dst.required_layout.stored(dst.dtype).itemsize
     emit(native.load().copy(sizes, boxes, itemsize), [*sources, dst])
 
 
 def emit_kernel(kernel: Kernel, operands: Sequence[PTensor]) -> None:
-    """Emit a kernel as a step, with scratch memory if it needs any."""
+    """Emit a kernel as a step on operands, with scratch memory if the kernel needs any."""
     emit(kernel, [*operands, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
 
 
 def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Routine:
-    """Return a routine that needs the channels of all operands last."""
+    """Return a routine that needs the channels of all operands last; ``run`` makes the call."""
     return Routine(tensors, [_channels_last(tensor) for tensor in tensors], run=run)
 
 
 def matmul(left: VTensor, right: VTensor, dst: VTensor, *over: str) -> Routine:
     """Return the routine of a product of matrices, summed over the dims ``over``.
 
-    left is B M K, right B K N, dst B M N, each any number of dims.
+    left is B M K, right B K N, dst B M N, where each letter stands for any number of dims.
     """
     groups = Groups.of(left, right, *over)
 
@@ -83,7 +83,12 @@ def _batch_strides(tensor: PTensor, batch: Sequence[str]) -> list[int]:
 
 
 class Slide(NamedTuple):
-    """A window over an image: one number per spatial dim; pads at all beginnings, then all ends."""
+    """A window that slides over an image.
+
+    Attributes:
+        kernel, strides, dilations: one number per spatial dim, in elements.
+        pads: elements at the beginnings of all spatial dims, then at all ends.
+    """
 
     kernel: Sizes
     strides: Sizes
@@ -94,7 +99,13 @@ class Slide(NamedTuple):
 def convolution(
     src: VTensor, weights: VTensor, dst: VTensor, slide: Slide, groups: int = 1
 ) -> Routine:
-    """Return the routine of a convolution: channels last, weights in the order G d h w I O."""
+    """Return the routine of a convolution: channels last, weights in the order G d h w I O.
+
+    Args:
+        src, weights, dst: the operands.
+        slide: the window.
+        groups: number of groups of channels.
+    """
 
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
         window = _window(x, y, slide)
@@ -119,12 +130,12 @@ def depthwise(src: VTensor, weights: VTensor, dst: VTensor, slide: Slide) -> Rou
 def _sliding(
     src: VTensor, weights: VTensor, dst: VTensor, order: str, run: Callable[..., None]
 ) -> Routine:
-    """Return a routine on images with channels last and weights in an order of dims.
+    """Return a routine on images with channels last and weights in a given order of dims.
 
     Args:
         src, weights, dst: the operands.
         order: the dims of the weights, slowest first; the weights may lack some.
-        run: makes the call.
+        run: makes the call on the PTensors of src, weights and dst.
     """
     kernel = Layout.plain(dim for dim in order if dim in weights.dims)
     wants = [_channels_last(src), kernel, _channels_last(dst)]
@@ -138,7 +149,7 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
         kind: ``max``, ``avg_include_padding``, ``avg_exclude_padding``, or ``lp``, the norm.
         src, dst: the images.
         slide: the window.
-        power: exponent of the norm.
+        power: exponent of the norm; other kinds do not use it.
     """
     ends = _to_three_dims(slide.pads[len(slide.kernel) :], 0)
 
@@ -149,7 +160,11 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
 
 
 def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
-    """Return the routine of the mean of each channel over whole images, in any layout."""
+    """Return the routine of the mean of each channel over whole images, in any layout.
+
+    ``slide`` is a window of the size of an image; a pooling computes the mean if src is produced
+    with channels last.
+    """
     if src.dtype in DTYPES and produced(src) == _channels_last(src):
         return pooling("avg_exclude_padding", src, dst, slide)
     return reduction("mean", src, dst, tuple(dim for dim in "DHW" if dim in src.dims))
@@ -162,9 +177,9 @@ def largest_place(
 
     Args:
         src, dst: the images.
-        indices: gets the position of each maximum in an image of the order N C D H W.
+        indices: gets the index of each maximum among all elements of src in the order N C D H W.
         slide: the window.
-        column_major: True if positions count the first spatial dim fastest.
+        column_major: True if the first spatial dim is the fastest in this order.
     """
 
     def run(x: PTensor, *results: PTensor) -> None:
@@ -176,7 +191,7 @@ def largest_place(
 
 
 def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
-    """Return a window as the native kernels take it, with three spatial dims."""
+    """Return a window as the native kernels take it, see ``_eigen.pyi``: with 3 spatial dims."""
     return _native_window(src.size("N"), src.size("C"), _spatial(src), _spatial(dst), slide)
 
 
@@ -185,11 +200,12 @@ def _spatial(tensor: PTensor) -> list[int]:
 
 
 def _native_window(images: int, channels: int, before: Sizes, after: Sizes, slide: Slide) -> Window:
-    """Return a native window, padded to three spatial dims.
+    """Return a window as the native kernels take it: with dims of size 1 it has 3 spatial dims.
 
     Args:
-        images, channels: their numbers.
-        before, after: spatial sizes of the input, and the number of windows along each dim.
+        images, channels: number of images, and of channels.
+        before: spatial sizes of the input.
+        after: number of windows along each spatial dim.
         slide: the window.
     """
     return (
@@ -209,7 +225,7 @@ def _to_three_dims(sizes: Sizes, missing: int) -> list[int]:
 
 
 def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
-    """Return the routine of a softmax over dims, which come last in the layout."""
+    """Return the routine of a softmax over the dims ``axes``, which come last in the layout."""
     length = prod(map(src.size, axes))
     rows = prod(size for dim, size in src.dims.items() if dim not in axes)
 
@@ -220,7 +236,10 @@ def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
 
 
 def dynamic_quantize(src: VTensor, dst: VTensor, scale: VTensor, zero: VTensor) -> Routine:
-    """Return the routine of a dynamic quantization to u8, in any layout; dst's pads are zeroed."""
+    """Return the routine of a dynamic quantization of src to u8, in any layout.
+
+    It writes dst, whose pads are zeroed, and the scale and the zero point of dst.
+    """
 
     def run(x: PTensor, y: PTensor, s: PTensor, z: PTensor) -> None:
         size = x.required_layout.num_elements(x.dims)
@@ -230,7 +249,12 @@ def dynamic_quantize(src: VTensor, dst: VTensor, scale: VTensor, zero: VTensor) 
 
 
 def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: float) -> Routine:
-    """Return the routine of a local response normalization over C, which comes last."""
+    """Return the routine of a local response normalization over C, which comes last.
+
+    Args:
+        src, dst: the images.
+        size, alpha, beta, bias: as in ONNX's LRN; ``size`` counts channels.
+    """
     rows = prod(extent for dim, extent in src.dims.items() if dim != "C")
 
     def run(x: PTensor, y: PTensor) -> None:
@@ -240,15 +264,15 @@ def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: 
 
 
 def _planes(tensor: VTensor) -> Layout:
-    """Return the layout N, C, then the spatial dims."""
+    """Return the plain layout N C D H W, without dims that a tensor lacks."""
     return Layout.plain(dim for dim in "NCDHW" if dim in tensor.dims)
 
 
 def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
-    """Return the routine of Col2Im: windows are added up in an image, each at its position.
+    """Return the routine of Col2Im: windows are added up in an image, each where it was cut out.
 
     Args:
-        src: the windows, N K L.
+        src: the windows, N K L: K are the elements of a window in all channels, L the windows.
         dst: the image.
         windows: number of windows along each spatial dim.
         slide: the window.
@@ -263,13 +287,13 @@ def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
 
 
 def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) -> Routine:
-    """Return the routine of a deformable convolution: offsets shift the sampled positions.
+    """Return the routine of a deformable convolution: offsets shift where src is sampled.
 
     Args:
         tensors: src, weights, offsets, an optional mask, dst.
         slide: the window.
-        groups: number of groups of channels.
-        parts: number of groups of channels that share offsets.
+        groups: number of groups of the convolution.
+        parts: number of groups of channels that have offsets of their own.
     """
     src, weights, *bends, dst = tensors
 
@@ -284,11 +308,11 @@ def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) 
 
 
 def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Routine:
-    """Return the routine of MaxUnpool: elements go to indexed positions, and 0 elsewhere.
+    """Return the routine of MaxUnpool: dst has src's elements at the given indices, else 0.
 
     Args:
         src, indices, dst: the operands.
-        counted: spatial sizes of the image in which the indices count.
+        counted: spatial sizes of the image whose elements ``indices`` count.
     """
 
     def run(x: PTensor, *others: PTensor) -> None:
@@ -320,8 +344,9 @@ def fourier(tensors: Sequence[VTensor], wants: Sequence[Layout], frames: Frames)
 
     Args:
         tensors: x, an optional window, and y.
-        wants: their layouts: plain, with the transformed dim and then the parts of a number last.
-        frames: see ``_eigen.pyi``.
+        wants: the layouts of ``tensors``: plain; the last dims are the one that is transformed, and
+            the one of the parts of a complex number.
+        frames: the sizes and attributes, see ``Frames`` in ``_eigen.pyi``.
     """
 
     def run(*operands: PTensor) -> None:

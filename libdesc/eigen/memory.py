@@ -1,4 +1,4 @@
-"""Boxes of memory, of which changes of layout, concatenations and pads consist."""
+"""Changes of layout, concatenations and pads as lists of boxes of memory, which are copied."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 #: The most boxes of a native copy; a change of layout in more is declined.
 MAX_BOXES = 4096
 
-#: The fewest contiguous elements with which an operand in another layout is read in place.
+#: The fewest elements that must be contiguous in an operand that has another layout than dst: with
+#: fewer, a routine declines to read the operand in place.
 MIN_RUN = 16
 
 
@@ -31,7 +32,12 @@ class Region(NamedTuple):
 
 
 def region(tensor: PTensor, slices: Sequence[slice] = ()) -> Region:
-    """Return the region that slices cut out of a tensor: one per axis of its layout, or none."""
+    """Return the region that slices cut out of a tensor.
+
+    Args:
+        tensor: the tensor.
+        slices: one per axis of the tensor's layout, in elements; empty for the whole tensor.
+    """
     layout = tensor.required_layout
     strides = layout.strides(tensor.dims)
     sizes = layout.physical_shape(tensor.dims)
@@ -42,7 +48,7 @@ def region(tensor: PTensor, slices: Sequence[slice] = ()) -> Region:
 
 
 def _bound(at: int | None, missing: int, size: int) -> int:
-    """Return where a slice begins or ends, as an index from 0 to ``size``.
+    """Return the begin or the end of a slice, as an index from 0 to ``size``.
 
     Args:
         at: the slice's start or stop.
@@ -55,12 +61,17 @@ def _bound(at: int | None, missing: int, size: int) -> int:
 
 
 def copied(source: int, read: Region, write: Region) -> Box:
-    """Return a box that copies a region of a source to a region of dst."""
+    """Return a box that copies the region ``read`` of a source to the region ``write`` of dst.
+
+    Args:
+        source: the index of the source.
+        read, write: regions of the same shape.
+    """
     return (source, write.shape, read.offset, read.strides, write.offset, write.strides, 0)
 
 
 def filled(write: Region, bits: int) -> Box:
-    """Return a box that fills a region of dst with elements of these bits."""
+    """Return a box that fills the region ``write`` of dst with elements of the given bits."""
     return (-1, write.shape, 0, [0] * len(write.shape), write.offset, write.strides, bits)
 
 
@@ -71,7 +82,10 @@ def pads(tensor: PTensor) -> list[Box]:
 
 
 def changes(source: PTensor, target: PTensor) -> list[Box]:
-    """Return boxes that copy every element to another layout and zero the target's padding."""
+    """Return boxes that copy every element of source to target, and zero the padding of target.
+
+    Both are the same tensor, in two layouts.
+    """
     have, want = source.required_layout, target.required_layout
     moves = [
         copied(0, *(strided(layout, pieces, target.dims, target.dims) for layout in (have, want)))
@@ -89,9 +103,13 @@ class DimPart(NamedTuple):
 
 
 def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[DimPart] | None:
-    """Return the axes of the first layout, cut at the blocks of the others.
+    """Return the axes of the first layout, cut at the blocks of the other layouts.
 
-    None if blocks of a dim do not divide one another or the dim's size.
+    None if block sizes of a dim do not divide one another or the dim's size.
+
+    Args:
+        layouts: at least one layout.
+        extents: sizes by dim.
 
     >>> sizes = {"N": 1, "C": 32, "H": 4}
     >>> [tuple(axis) for axis in nested([Layout("NHC"), Layout("NCH16c")], sizes) or ()]
@@ -116,14 +134,26 @@ def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[DimPar
 
 
 def strides_along(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, int]) -> list[int]:
-    """Return an operand's strides along axes; 0 where it is repeated or has one element."""
+    """Return an operand's strides in elements along axes; 0 where it is repeated or has size 1.
+
+    Args:
+        axes: the axes that all operands of a call share.
+        layout, dims: the operand's layout, and its sizes by dim.
+    """
     return [
         0 if _repeats(axis, dims) else layout.step(axis.dim, 0, axis.unit, dims) for axis in axes
     ]
 
 
 def _repeats(axis: DimPart, dims: Mapping[str, int]) -> bool:
-    """Return whether an operand is repeated along an axis, or either has one element there."""
+    """Return whether an operand has no stride along an axis.
+
+    It is repeated there, or it or the axis has size 1 there, or it is empty.
+
+    Args:
+        axis: the axis.
+        dims: the operand's sizes by dim.
+    """
     size = dims.get(axis.dim, 1)
     if is_one(size) or is_one(axis.size) or 0 in dims.values():
         return True
@@ -131,7 +161,12 @@ def _repeats(axis: DimPart, dims: Mapping[str, int]) -> bool:
 
 
 def run_length(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, int]) -> int:
-    """Return how many elements of an operand are contiguous in the order of these axes."""
+    """Return how many elements of an operand are contiguous in the order of these axes.
+
+    Args:
+        axes: the axes, slowest first.
+        layout, dims: the operand's layout, and its sizes by dim.
+    """
     length = 1
     for axis, step in zip(reversed(axes), reversed(strides_along(axes, layout, dims)), strict=True):
         if axis.size > 1 and step != length:
@@ -141,21 +176,30 @@ def run_length(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, int])
 
 
 class Indices(NamedTuple):
-    """Indices of a dim: start plus any sum of steps, of which each kind is (count, length)."""
+    """Indices of a dim: start + i * length + j * length' + ..., for all i < count, j < count', ...
+
+    Attributes:
+        start: the first index.
+        steps: the pairs (count, length), (count', length'), ...
+    """
 
     start: int
     steps: tuple[tuple[int, int], ...]
 
 
 def too_many(source: Layout, target: Layout, extents: Mapping[str, int]) -> bool:
-    """Return whether a change of layout takes more than ``MAX_BOXES`` boxes, pads aside."""
+    """Return whether a change of layout takes more than ``MAX_BOXES`` boxes; pads do not count."""
     return prod(len(pieces) for pieces in cuts(source, target, extents)) > MAX_BOXES
 
 
 def cuts(source: Layout, target: Layout, extents: Mapping[str, int]) -> list[list[Indices]]:
-    """Return pieces of each dim that cover it once; in a piece both layouts have constant strides.
+    """Return a list per dim: pieces that together have each index of the dim once.
 
-    At most ``MAX_BOXES`` + 1 pieces of a dim are made.
+    Within a piece both layouts have constant strides. A list ends after ``MAX_BOXES`` + 1 pieces.
+
+    Args:
+        source, target: the layouts.
+        extents: sizes by dim.
     """
     rows = [
         *zip(source.axes, source.units, strict=True),
@@ -168,7 +212,11 @@ def cuts(source: Layout, target: Layout, extents: Mapping[str, int]) -> list[lis
 
 
 def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
-    """Yield pieces of begin .. end that cross no boundary between blocks of these lengths.
+    """Yield pieces of the indices begin to end - 1 that cross no boundary between blocks.
+
+    Args:
+        begin, end: the range.
+        units: the lengths of blocks; their boundaries are at the multiples of each length.
 
     >>> [piece.start for piece in _pieces(0, 30, {4, 6})]
     [0, 4, 6, 8, 24, 28]
@@ -191,7 +239,7 @@ def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
 
 
 def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
-    """Yield pieces like ``_pieces``; no common multiple of all units is between begin and end."""
+    """Yield pieces as ``_pieces`` does; no common multiple of ``units`` is inside the range."""
     coarse = {unit for unit in units if not any(u != unit and u % unit == 0 for u in units)}
     marks = {k * unit for unit in coarse for k in range(begin // unit + 1, -(-end // unit))}
     for pair in pairwise(sorted({begin, end, *marks})):
@@ -201,7 +249,14 @@ def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
 def strided(
     layout: Layout, pieces: Sequence[Indices], extents: Mapping[str, int], dims: Iterable[str]
 ) -> Region:
-    """Return the region of one piece per dim; strides are 0 along dims that the layout lacks."""
+    """Return the region of a tensor's memory with the elements at given indices.
+
+    Args:
+        layout: the tensor's layout.
+        pieces: the indices along each of ``dims``.
+        extents: the tensor's sizes by dim.
+        dims: the dims of the region; the stride of one that the tensor lacks is 0.
+    """
     begin = dict.fromkeys(extents, 0)
     rows = list(zip(dims, pieces, strict=True))
     start = begin | {dim: piece.start for dim, piece in rows if extents.get(dim, 0) > piece.start}

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 #: The element types that can be moved.
 MOVED = tuple(name for name, size in ITEMSIZE.items() if size in (1, 2, 4, 8))
-#: The element types that can be compared and summed up in a row.
+#: The element types that can be compared, and added up or multiplied one after another.
 COMPARED = ("f64", "f32", "f16", "bf16", "s64", "s32", "s8", "u8")
 
 
 class SameLayout(Routine):
-    """A call whose operands all have the first one's layout, restricted to their own dims.
+    """A routine whose operands all have the first one's layout, restricted to their own dims.
 
     Args:
         tensors: the operands in the order of the call; the first one has the dims of all.
         run: makes the call.
-        unblocked: the dims that must not be blocked; None for all of them.
+        unblocked: the dims that must not be blocked; None means all dims.
     """
 
     def __init__(
@@ -49,7 +49,12 @@ class SameLayout(Routine):
         self.unblocked = set(tensors[0].dims if unblocked is None else unblocked)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the first operand's layout for all, without blocks of the dims ``unblocked``."""
+        """Return, by operand index, the layout in which the first operand is produced.
+
+        It is restricted to the operand's own dims.
+
+        Blocks of the dims ``unblocked`` are left out.
+        """
         lead = call.operands[0].produced_layout
         if lead is None or lead.is_any or set(lead.dims) != self.tensors[0].dims.keys():
             lead = Layout.plain(self.tensors[0].dims)
@@ -62,8 +67,10 @@ class SameLayout(Routine):
         return [lead.restrict(tensor.dims) for tensor in self.tensors]
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
-        """Return None if all operands have the first one's layout, without encoding and forbidden
-        blocks, else the reason why not.
+        """Return None if the library takes these layouts, else the reason why not.
+
+        All operands must have the first one's layout, without an encoding and without blocks of
+        the dims ``unblocked``.
         """
         lead = row[0]
         if lead.encoding is not None:
@@ -76,13 +83,14 @@ class SameLayout(Routine):
 
 
 def picked(x: VTensor, y: VTensor, runs: Mapping[str, Sequence[Run]], value: float = 0) -> Routine:
-    """Return the routine that copies elements of x at positions known before a run.
+    """Return the routine that copies the elements of x at indices that are known beforehand.
 
     Args:
         x, y: the same dims.
-        runs: y's indices in x by dim, as runs (count, begin, step); begin -1 fills. A missing dim
+        runs: by dim, the index in x of each element of y, as runs (count, first index, stride).
+            The elements of a run whose first index is -1 come from no element of x. A missing dim
             is copied whole.
-        value: the value of filled elements.
+        value: the number that such elements get.
     """
     bits = bits_of(value, y.dtype)
 
@@ -113,7 +121,7 @@ def bits_of(value: float, dtype: str) -> int:
 
 
 def runs_of(places: Iterable[int]) -> list[Run]:
-    """Return indices as runs (count, begin, step); -1 stands for a filled element.
+    """Return indices as runs (count, first index, stride); -1 stands for no index.
 
     >>> runs_of([3, 4, 5, 5, 5, -1, -1])
     [(3, 3, 1), (2, 5, 0), (2, -1, 0)]
@@ -132,7 +140,7 @@ def runs_of(places: Iterable[int]) -> list[Run]:
 
 
 def _steps(tensor: PTensor) -> dict[str, int]:
-    """Return the strides of a tensor in a plain layout, by dim."""
+    """Return the strides of a tensor in a plain layout, in elements by dim."""
     layout = tensor.required_layout
     return dict(zip(layout.dims, layout.strides(tensor.dims), strict=True))
 
@@ -140,7 +148,7 @@ def _steps(tensor: PTensor) -> dict[str, int]:
 def joined(
     sources: Sequence[VTensor], dst: VTensor, dim: str, follow: Sequence[Follower] = ()
 ) -> Routine:
-    """Return the routine that concatenates sources along a dim and computes the followers."""
+    """Return the routine that concatenates sources along ``dim`` and computes the followers."""
     if follow:
         return of_joined(sources, dst, dim, follow)
 
@@ -159,9 +167,9 @@ def joined(
 
 
 def expanded(x: VTensor, y: VTensor) -> Routine:
-    """Return the routine that repeats x along dims that it lacks or has with size 1.
+    """Return the routine that repeats x along the dims of y that x lacks or has with size 1.
 
-    Both operands are in declared order.
+    Both operands have the plain layout in declared order.
     """
 
     def run(src: PTensor, dst: PTensor) -> None:
@@ -182,12 +190,18 @@ def squares(x: VTensor, y: VTensor, block: int, columns_first: bool) -> Routine:
     Args:
         x, y: the images; the deeper one has block * block times as many channels.
         block: height and width of a square.
-        columns_first: True if the channels of a square are contiguous (CRD), False if those of one
-            position in all squares are (DCR).
+        columns_first: True for ONNX's mode CRD, False for DCR. Channel c of C, at pixel p of a
+            square, is channel c * block * block + p of the deeper image, or p * C + c for DCR.
     """
 
     def region_of(tensor: PTensor, deep: bool, sizes: Mapping[str, int]) -> Region:
-        """Return a tensor's memory as N, c, i, j, H, W; (i, j) is the position in a square."""
+        """Return a tensor's memory as a region N, C, i, j, H, W: pixel (i, j) of square (H, W).
+
+        Args:
+            tensor: x or y.
+            deep: True if it is the one with more channels.
+            sizes: N, H and W of the deeper image, C of the other one.
+        """
         step = _steps(tensor)
         c, h, w = (step[dim] for dim in "CHW")
         if deep:
@@ -212,6 +226,7 @@ def diagonal(x: VTensor, y: VTensor, order: Sequence[str], k: int) -> Routine:
     """Return the routine that writes ones on a diagonal of y and zeros elsewhere; x is not read.
 
     Args:
+        x, y: the operands, with the same dims.
         order: the dims of rows and columns.
         k: the diagonal: 0 is the main one, larger is to the right.
     """
@@ -231,8 +246,9 @@ def triangle(x: VTensor, y: VTensor, order: Sequence[str], k: int, upper: bool) 
     """Return the routine that copies a triangle of each matrix, with zeros elsewhere.
 
     Args:
+        x, y: the operands, with the same dims.
         order: all dims; the last two are rows and columns.
-        k: the diagonal that bounds it: 0 is the main one, larger is to the right.
+        k: the diagonal that bounds the triangle: 0 is the main one, larger is to the right.
         upper: True for the part on and above the diagonal, else on and below it.
     """
     *batch, height, width = (x.size(dim) for dim in order)
@@ -247,12 +263,12 @@ def triangle(x: VTensor, y: VTensor, order: Sequence[str], k: int, upper: bool) 
 def gather(
     x: VTensor, i: VTensor, y: VTensor, wants: Sequence[Layout], axes: Sequence[str], row: str = ""
 ) -> Routine:
-    """Return the routine that copies the elements of x at positions that indices give.
+    """Return the routine that copies the elements of x at given indices to y.
 
     Args:
         x, i, y: source, indices and result.
-        wants: their layouts, plain: in y's the dims of i come first, in x's the dims that are
-            copied whole come last.
+        wants: the layouts of x, i and y, all plain: in y's the dims of i come first, in x's the
+            dims that are copied whole come last.
         axes: the dims of x that are indexed.
         row: the dim of i with one index for each of ``axes``; empty for a single axis.
     """
@@ -272,12 +288,12 @@ def scatter(
     reduction: str,
     row: str = "",
 ) -> Routine:
-    """Return the routine that copies x and replaces or reduces elements with updates.
+    """Return the routine that copies x to y, and combines elements at given indices with updates.
 
     Args:
         tensors: x, indices, updates and y.
         wants, axes, row: see ``gather``.
-        reduction: ``none`` (replaces), ``add``, ``mul``, ``max`` or ``min``.
+        reduction: ``none`` (an update replaces the element), ``add``, ``mul``, ``max`` or ``min``.
     """
     x, i, *_ = tensors
     moved = reduction == "none"
@@ -292,7 +308,14 @@ def scatter(
 
 
 def _positions(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row: str) -> Places:
-    """Return the native description of the indexed positions of x, see ``_eigen.pyi``."""
+    """Return the indexed elements of x as ``Places``, see ``_eigen.pyi``.
+
+    Args:
+        x: the tensor that the indices point into.
+        i: the indices.
+        picked: the elements that are gathered, or the updates.
+        axes, row: see ``gather``.
+    """
     steps, along = _steps(x), _steps(i)
     index_dims = {dim for dim in i.dims if dim != row}
     last = max(x.required_layout.dims.index(dim) for dim in axes)
@@ -310,11 +333,11 @@ def _positions(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row
 
 
 def one_hot(i: VTensor, values: VTensor, y: VTensor, depth: int) -> Routine:
-    """Return the routine of OneHot: a value at each index along y's last dim, another elsewhere.
+    """Return the routine of OneHot: one value at each index along y's last dim, another elsewhere.
 
     Args:
         i: the indices.
-        values: the two values: elsewhere, and at the index.
+        values: two elements: the value elsewhere, then the value at the index.
         y: the result.
         depth: size of y's last dim.
     """
@@ -331,8 +354,9 @@ def reverse_sequence(tensors: Sequence[VTensor], wants: Sequence[Layout]) -> Rou
     """Return the routine that copies x with the first elements of each sequence reversed.
 
     Args:
-        tensors: x, lengths and y.
-        wants: their layouts; x's first two dims are the batch and the reversed dim.
+        tensors: x, lengths (how many elements of each sequence are reversed) and y.
+        wants: the layouts of ``tensors``, plain; x's first dim is the batch, the second one
+            runs along the sequences.
     """
 
     def run(src: PTensor, lengths: PTensor, dst: PTensor) -> None:
@@ -351,7 +375,14 @@ def _around(x: PTensor, axis: str) -> tuple[int, int, int]:
 
 
 def extreme_place(x: VTensor, y: VTensor, axis: str, largest: bool, last: bool) -> Routine:
-    """Return the routine of ArgMax or ArgMin along a dim; among equal elements first or last."""
+    """Return the routine of ArgMax or ArgMin along a dim.
+
+    Args:
+        x, y: the operands.
+        axis: the dim.
+        largest: True for ArgMax, False for ArgMin.
+        last: True if the last of equal elements counts, False if the first does.
+    """
 
     def run(src: PTensor, dst: PTensor) -> None:
         around = _around(src, axis)
@@ -361,7 +392,7 @@ def extreme_place(x: VTensor, y: VTensor, axis: str, largest: bool, last: bool) 
 
 
 def hardmax(x: VTensor, y: VTensor, axes: Sequence[str]) -> Routine:
-    """Return the routine that writes 1 for the first of the largest elements over dims, else 0."""
+    """Return the routine that writes 1 at the first largest element over ``axes``, 0 elsewhere."""
     order = [*(dim for dim in x.dims if dim not in axes), *axes]
     length = prod(map(x.size, axes))
     rows = prod(size for dim, size in x.dims.items() if dim not in axes)
@@ -375,7 +406,15 @@ def hardmax(x: VTensor, y: VTensor, axes: Sequence[str]) -> Routine:
 def top(
     x: VTensor, values: VTensor, indices: VTensor, axis: str, count: int, largest: bool
 ) -> Routine:
-    """Return the routine of TopK: the ``count`` largest or smallest elements, and indices."""
+    """Return the routine of TopK: the ``count`` largest or smallest elements, and their indices.
+
+    Args:
+        x: the elements.
+        values, indices: the results.
+        axis: the dim along which elements are compared.
+        count: size of the results along ``axis``.
+        largest: True for the largest elements, False for the smallest.
+    """
 
     def run(src: PTensor, *results: PTensor) -> None:
         kernel = native.load().top(x.dtype, *_around(src, axis), count, largest)
@@ -392,9 +431,9 @@ def running(
     Args:
         x, y: the same dims.
         axis: the dim.
-        multiplies: True for products.
-        exclusive: True if an element is not part of its own sum.
-        reverse: True to begin at the end.
+        multiplies: True for products, False for sums.
+        exclusive: True if an element of y does not include the element of x at its index.
+        reverse: True to begin at the last element.
     """
 
     def run(src: PTensor, dst: PTensor) -> None:
@@ -408,9 +447,11 @@ def overwritten(tensors: Sequence[VTensor], axis: str, batch: str, circular: boo
     """Return the routine that copies a tensor with some elements along a dim overwritten.
 
     Args:
-        tensors: the tensor, the update, optional starts (s64), one per batch, and dst.
-        axis, batch: the dims that are written along, and that starts belong to.
-        circular: True if the first element follows the last.
+        tensors: the tensor, the update, optional starts (s64), and dst. A start is the first index
+            along ``axis`` that is overwritten; without starts it is 0.
+        axis: the dim along which elements are overwritten.
+        batch: the dim of the starts.
+        circular: True if index 0 follows the last index, so that an update may go past the end.
     """
     past, update, *starts, _ = tensors
 

@@ -22,11 +22,11 @@ load_baseline = _levels.baseline
 
 @pure
 def joined(strides: list[int], counts: Sequence[int], steps: Sequence[int]) -> list[int]:
-    """Return ``strides``, then the offset of each row.
+    """Return ``strides``, then the offset of each row, in elements.
 
     Args:
         strides: the first part of the result.
-        counts, steps: number of elements and stride of each axis that rows run along.
+        counts, steps: number of rows and distance between rows along each axis, slowest first.
     """
     begins = [0]
     for count, step in zip(counts, steps, strict=True):

@@ -32,17 +32,17 @@ def normalization(
 ) -> Routine:
     """Return the routine of a normalization over some dims.
 
-    The dims come last, or all operands have the layout in which src is produced, if its runs of
-    contiguous elements are long enough.
+    In the layout of src and dst these dims come last. They may also be in the layout in which src
+    is produced, if at least ``MIN_RUN`` elements are contiguous in it.
 
     Args:
-        kind: the native kernel's name of it.
+        kind: ``layer``, ``rms``, ``mean_variance``, ``l1`` or ``l2``.
         src: any dims.
         parameters: none, a scale, or a scale and a shift; of dims of src and one element type.
-        results: dst, and for ``"layer"`` the mean and the factor.
-        axes: the dims.
+        results: dst, and for ``layer`` the mean, and the factor of (src - mean).
+        axes: the dims that statistics are taken over.
         epsilon: added to keep the factor finite.
-        follow: at most one follower: the sum with a shift, after a scale.
+        follow: at most one follower, which adds a shift; ``parameters`` is then a scale.
 
     Raises:
         Decline: it cannot fuse a follower.
@@ -77,10 +77,11 @@ def normalization(
 def _parts(
     order: Sequence[str], reduced: int, layouts: Sequence[Layout], dims: Mapping[str, int]
 ) -> list[DimPart] | None:
-    """Return the dims in ``order`` as axes, cut at all blocks; None if blocks do not fit.
+    """Return the dims in ``order`` as parts, cut at the blocks of all layouts.
 
-    The last ``reduced`` dims are sorted by the first layout's strides, largest first: their order
-    does not change the statistics.
+    None if block sizes of a dim do not divide one another. The parts of the last ``reduced`` dims
+    are sorted by the first layout's strides, largest first: their order does not change the
+    statistics.
     """
     parts = nested([Layout.plain(order), *layouts], dims)
     if parts is None:
@@ -97,7 +98,15 @@ def _parts(
 
 
 def _produced_in_runs(src: VTensor, order: Sequence[str], reduced: int) -> Iterator[Layout]:
-    """Yield the layout in which src is produced, if enough elements of a row are contiguous."""
+    """Yield the layout in which src is produced, if ``MIN_RUN`` elements are contiguous in it.
+
+    Otherwise yield nothing.
+
+    Args:
+        src: the tensor.
+        order: its dims; the last ``reduced`` ones are normalized over.
+        reduced: number of these dims.
+    """
     layout = src.produced_layout
     if layout is None or layout.is_any or layout.encoding is not None:
         return
@@ -112,7 +121,7 @@ def _shifts(
     """Yield the shifts that followers add.
 
     Raises:
-        Decline: a follower is no sum with a shift, or there are several.
+        Decline: a follower is no sum with a shift, or there are several followers.
     """
     for follower in follow:
         others = [operand.dtype for operand in follower.operands]

@@ -45,9 +45,9 @@ class Program:
     Values are numbered: operands, then constants, then the results of instructions.
 
     Attributes:
-        types: the element types of the operands, then the result's.
-        constants: kind and number of each constant; integers stay Python integers, since a float
-            may not represent them.
+        types: the element types of the operands, then that of the result.
+        constants: kind and number of each constant; an integer is an ``int``, since a float may not
+            represent it.
         instructions: the instructions in order.
     """
 
@@ -60,8 +60,8 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
     """Compile a function of operands and return the program.
 
     Args:
-        function: takes an expression per operand and returns the result's.
-        types: the element types of the operands, then the result's.
+        function: takes an expression per operand and returns the expression of the result.
+        types: the element types of the operands, then that of the result.
 
     Raises:
         Decline: an element type is not among ``TYPES``, an integer meets a fraction or a power, or
@@ -77,7 +77,7 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
 
 
 def kind_of(dtype: str) -> str:
-    """Return the kind of the value that an element of this type becomes."""
+    """Return the kind, FLOAT or INTEGER, of the value that an element of this type becomes."""
     return INTEGER if dtype[0] in "su" else FLOAT
 
 
@@ -86,8 +86,8 @@ class _Value(NamedTuple):
 
     Attributes:
         kind: FLOAT or INTEGER.
-        where: ``operand``, ``constant`` or ``code``.
-        number: its number among these.
+        where: ``operand``, ``constant``, or ``code`` for the result of an instruction.
+        number: its number among the operands, the constants or the instructions.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class _Value(NamedTuple):
 
 
 class _Compiler:
-    """A compiler of one expression; values get their numbers once all constants are known."""
+    """A compiler of one expression; values are numbered after all constants are known."""
 
     def __init__(self, types: Sequence[str], operands: Sequence[Expression]) -> None:
         self._types = list(types)
@@ -111,6 +111,9 @@ class _Compiler:
 
     def program(self, whole: Expression) -> Program:
         """Return the program that computes an expression.
+
+        Args:
+            whole: the expression of the result.
 
         Raises:
             Decline: see ``compiled``.

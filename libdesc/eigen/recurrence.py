@@ -1,4 +1,4 @@
-"""Recurrent networks: they step along a sequence and carry a state."""
+"""Recurrent networks: a cell is applied to one element of a sequence after another."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ def recurrent(
     """Return the routine of a recurrent network over sequences of different lengths.
 
     Args:
-        tensors: x, the weights of x and of the state, optional inputs, y and the last states.
+        tensors: x, the weights of x and of the state, the inputs in ``given``, y, and one or two
+            last states.
         cell: ``rnn``, ``gru``, ``lbr_gru`` or ``lstm``.
         direction: ``forward``, ``reverse`` or ``bidirectional``.
-        functions: the activations of each direction: ONNX's name in lower case, alpha, beta.
+        functions: the activations of the gates, of one direction after the other: ONNX's name in
+            lower case, alpha, beta.
         given: names of the optional inputs, in order: ``bias``, ``lengths``, ``hidden``, ``cell``,
             ``peepholes``.
-        clip: bound on the magnitude of the activations' inputs; 0 for none.
+        clip: bound on the magnitude of the activations' inputs; 0 means no bound.
         coupled: True if an LSTM's input and forget gates are coupled.
 
     Raises:

@@ -26,7 +26,7 @@ def reduction(kind: str, src: VTensor, dst: VTensor, axes: tuple[str, ...]) -> R
     """Return the routine of a reduction over some dims of src.
 
     Args:
-        kind: the native kernel's name of it: ``sum``, ``mean``, ``max``, ...
+        kind: ``sum``, ``mean``, ``max``, ...: the names are in ``_eigen.pyi``.
         src, dst: the operands.
         axes: the reduced dims, which dst lacks or has with size 1.
     """
@@ -41,12 +41,12 @@ def reduction(kind: str, src: VTensor, dst: VTensor, axes: tuple[str, ...]) -> R
 
 
 class _Reduction(Routine):
-    """A call whose operands may have different layouts."""
+    """The routine of a reduction, whose operands may have different layouts."""
 
     each = True
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if few boxes cover the elements in both layouts, else the reason why not."""
+        """Return None if ``MAX_BOXES`` boxes can cover all elements, else the reason why not."""
         have, want = (row[call.index(tensor)] for tensor in self.tensors)
         if too_many(have, want, self.tensors[0].dims):
             return "the blocks of both operands share too few boundaries"
@@ -56,7 +56,11 @@ class _Reduction(Routine):
 def _boxes(x: PTensor, y: PTensor, dims: Mapping[str, int]) -> list[Box]:
     """Return boxes that pair the elements of x and of y along some dims, which y may lack.
 
-    There are none without elements.
+    The list is empty if one of these dims, or y, has no elements.
+
+    Args:
+        x, y: the operands.
+        dims: the dims along which elements are paired, with their sizes.
     """
     if 0 in dims.values() or 0 in y.dims.values():
         return []

@@ -29,8 +29,8 @@ def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> 
 
     Args:
         x, y: the same dims.
-        taps: (indices, weights) by dim: for each element of y a row of indices in x and their
-            weights; weights of 0 are left out.
+        taps: by dim, two matrices with a row for each index of y: indices in x, and the weights of
+            these elements in the sum. Weights of 0 are left out.
     """
 
     def run(src: PTensor, dst: PTensor) -> None:
@@ -56,7 +56,7 @@ def _to_three_dims(tensor: VTensor, missing: int = 1) -> list[int]:
 def grid_sample(
     x: VTensor, grid: VTensor, y: VTensor, mode: str, padding: str, corners: bool
 ) -> Routine:
-    """Return the routine of GridSample: an image sampled at the positions in a grid.
+    """Return the routine of GridSample: an image is sampled at the coordinates in a grid.
 
     Args:
         x, grid, y: the operands.
@@ -79,7 +79,7 @@ def roi_align(tensors: Sequence[VTensor], align: Align) -> Routine:
 
     Args:
         tensors: x, boxes, image indices of the boxes, and y.
-        align: see ``_eigen.pyi``.
+        align: the sizes and attributes, see ``Align`` in ``_eigen.pyi``.
     """
     x, boxes, image, _ = tensors
 

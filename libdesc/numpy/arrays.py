@@ -24,8 +24,11 @@ NUMBERS = (*FLOATS, "s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
 def aligned(tensor: PTensor, like: PTensor) -> Array:
     """Return the array of an operand with one axis for each axis of ``like``, for broadcasting.
 
-    Both have one joint layout: an axis that the operand lacks, or a block along which it is
-    repeated, has length 1.
+    An axis that the operand lacks, or a block along which it is repeated, has length 1.
+
+    Args:
+        tensor: the operand.
+        like: the output; both have one joint layout, restricted to their own dims.
     """
     array = tensor.data()
     lengths = dict(zip(tensor.required_layout.axes, array.shape, strict=True))
@@ -46,6 +49,8 @@ def windows(
     fill: float = 0.0,
 ) -> Array:
     """Return every window of an image as N C H' W' kh kw, a view of the padded image.
+
+    H' and W' count windows; kh and kw are the elements of a window.
 
     Args:
         x: N C and any number of spatial dims.
@@ -107,8 +112,8 @@ def transposed_convolution(
     Args:
         x: N C and any number of spatial dims.
         w: I O h w, or G I O h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
-        strides, dilations, extra: one number per spatial dim; ``extra`` elements are added at its
-            end.
+        strides, dilations: one number per spatial dim, in elements.
+        extra: number of elements that are added at the end of each spatial dim.
         pads: elements cut off at all beginnings, then at all ends.
     """
     if w.ndim > x.ndim:

@@ -16,7 +16,12 @@ from vtensor.language.dtype import NARROW_FLOATS, bits, from_numpy, numpy_dtype
 
 
 def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") -> Array:
-    """Return the values in another element type; see `Cast` for ``saturate`` and ``round_mode``.
+    """Return values in another element type.
+
+    Args:
+        values: the values.
+        to: the element type.
+        saturate, round_mode: the parameters of the operator ``Cast``.
 
     >>> cast(np.array([1000.0, 0.3]), "f8e4m3fn").tolist()
     [448.0, 0.3125]
@@ -42,9 +47,10 @@ def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") 
 
 
 def stored(values: Array, dtype: str) -> Array:
-    """Return computed floats as an integer type by ``cast``, and any other values unchanged.
+    """Return values that can be assigned to an array of an element type.
 
-    NumPy rounds or wraps unchanged values when they are assigned.
+    If the values are floats and the type is an integer one, they are converted by ``cast``. Any
+    other values are returned unchanged: NumPy's assignment converts them.
     """
     whole = dtype[0] in "su" and values.dtype.kind == "f"
     return cast(values, dtype) if whole else values
@@ -58,7 +64,10 @@ def _largest(name: str) -> float:
 
 
 def _power(values: Array, saturate: bool, round_mode: str) -> Array:
-    """Return values in f8e8m0: codes 0 to 254 are the powers 2**-127 to 2**127, and 255 is NaN."""
+    """Return values in f8e8m0: codes 0 to 254 are the powers 2**-127 to 2**127, and 255 is NaN.
+
+    ``saturate`` and ``round_mode`` are the parameters of the operator ``Cast``.
+    """
     fraction, exponent = np.frexp(values)  # 1/2 <= fraction < 1
     above = {"up": fraction > 0.5, "down": False, "nearest": fraction >= 0.75}[round_mode]
     code = np.where(values == 0, -1, np.where(np.isinf(values), 255, exponent + 126 + above))

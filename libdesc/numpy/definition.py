@@ -24,12 +24,12 @@ Compute = Callable[..., None]
 
 
 def declared(tensor: VTensor) -> Layout:
-    """Return the plain layout in the order in which an operand's dims are declared."""
+    """Return the plain layout of an operand, with its dims in declared order."""
     return Layout.plain(tensor.dims)
 
 
 def anyhow(tensor: VTensor) -> Layout:  # noqa: ARG001  # called for each operand
-    """Return ANY: all operands have one layout, any one."""
+    """Return ANY; if each operand has it, all get the same layout, which may be any one."""
     return Layout.ANY
 
 
@@ -45,9 +45,9 @@ def definition(
     Args:
         ops: the operators' names.
         dtypes, when: as for ``invoker``.
-        order: returns the layout in which the function takes an operand.
-        orders: returns the layouts of all operands, from the operator instance and the operands;
-            replaces ``order`` if they depend on more than the operand itself.
+        order: takes an operand and returns the layout in which the function needs it.
+        orders: takes the operator instance and all operands and returns a layout for each; it
+            replaces ``order`` if a layout depends on more than its own operand.
 
     The function is called with the context, the operator instance and the operands as PTensors, in
     a run; it writes every output. NumPy's floating-point warnings are off: infinities and NaN are

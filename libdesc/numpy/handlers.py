@@ -9,7 +9,7 @@ from ptensor.transform import transform_into
 
 
 def transform(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
-    """Copy source to target, which differ in layout; layouts replace the permutation."""
+    """Copy source to target, the same tensor in another layout; ``permutation`` is not used."""
     transform_into(
         source.data(),
         target.data(),

@@ -57,7 +57,7 @@ def limit_isa(cap: str) -> None:
 def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
     """Yield steps that measure peak speed: products of matrices that fit into caches, and a copy.
 
-    Each is (kind, step, count), see ``RegisteredLibrary.peaks``.
+    Each comes as (kind, step, count), see ``RegisteredLibrary.peaks``.
 
     Args:
         nbytes: bytes to copy.
@@ -71,7 +71,7 @@ def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
 
 
 def let_go() -> None:
-    """Release the kernels that this thread made for a plan and that the plan does not use."""
+    """Release the kernels that this thread made while planning and that no step holds."""
     dnnl.cache_let_go()
 
 
@@ -98,7 +98,7 @@ def both(
         dtypes: element types of source and target.
 
     Raises:
-        LayoutNotSupported: oneDNN cannot describe the pair in either way.
+        LayoutNotSupported: oneDNN has no descriptors, neither with whole dims nor with parts.
     """
     order = canonical_order(extents)
     try:
@@ -124,10 +124,17 @@ def both(
 
 
 def _parts(dim: str, extent: int, row: Sequence[Layout]) -> Iterator[tuple[str, int, int]]:
-    """Yield (dim, unit, size) of the coarsest parts of a dim that no axis of the layouts cuts.
+    """Yield the coarsest parts of a dim that no axis of the layouts cuts.
+
+    Each is (dim, unit, size): ``size`` indices of the dim that are ``unit`` apart.
+
+    Args:
+        dim: the dim.
+        extent: its size.
+        row: the layouts.
 
     Raises:
-        LayoutNotSupported: the blocks do not divide one another.
+        LayoutNotSupported: the block sizes do not divide one another.
     """
     rows = (
         (axis.dim, unit)
@@ -144,7 +151,13 @@ def _parts(dim: str, extent: int, row: Sequence[Layout]) -> Iterator[tuple[str, 
 def _strides(
     layout: Layout, extents: Mapping[str, int], parts: Sequence[tuple[str, int, int]]
 ) -> list[int]:
-    """Return the stride of each part in a layout, from the stride of the axis that contains it."""
+    """Return the stride of each part in a layout, in elements.
+
+    Args:
+        layout: the layout.
+        extents: sizes by dim.
+        parts: (dim, unit, size) of each part, as from ``_parts``.
+    """
     axes = list(zip(layout.axes, layout.units, layout.strides(extents), strict=True))
     strides = []
     for dim, unit, _ in parts:
@@ -155,10 +168,14 @@ def _strides(
 
 
 def confirm(call: Call, row: Sequence[Layout]) -> str | None:
-    """Return None if oneDNN takes a call with one layout per operand, else the reason why not.
+    """Return None if oneDNN takes a call in these layouts, else the reason why not.
 
-    For a Transform, the reorder must have a kernel that loses nothing; other calls ask their
-    routine.
+    A Transform is taken if a reorder kernel exists that loses no values; of any other call, the
+    routine decides.
+
+    Args:
+        call: the call.
+        row: a layout per operand of the call.
     """
     if call.routine is not None:
         return call.routine.confirm(call, row)
@@ -174,7 +191,7 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
 
 
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
-    """Emit one reorder from source to target; descriptors replace the permutation."""
+    """Emit one reorder from source to target, by their layouts; ``permutation`` is not used."""
     row = [source.required_layout, target.required_layout]
     primitive = dnnl.reorder(*both(row, source.dims, [source.dtype, target.dtype]))
     tensors = {"src": source, "dst": target}

@@ -1,7 +1,7 @@
 """Conversion between oneDNN's descriptors and VTensor's layouts.
 
-A descriptor numbers its dims. ``order`` names them in oneDNN's logical order; "" stands for a dim
-of size 1 that the tensor lacks. In a descriptor all blocks are innermost.
+A descriptor numbers its dims. An ``order`` is the names of these dims, by number; "" stands for a
+dim of size 1 that the tensor lacks. In a descriptor all blocks are innermost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
 
 
 def canonical_order(dims: Sequence[str] | Mapping[str, int]) -> Order:
-    """Return the order in which oneDNN numbers dims: its own for names it knows, else as given.
+    """Return dims in oneDNN's order: N C D H W, or G O I d h w; others stay in the given order.
 
     >>> canonical_order(["H", "W", "C", "N"])
     ('N', 'C', 'H', 'W')
@@ -96,9 +96,9 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
 def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     """Return the layout that a descriptor describes.
 
-    Several layouts may place all elements alike. A layout that gives exactly the descriptor's
+    Several layouts may put all elements in the same places. One that has exactly the descriptor's
     strides is preferred, also for dims of size 1, since oneDNN's kernels compare these; then the
-    most usual order of dims.
+    one with the most usual order of dims.
 
     Args:
         desc: a descriptor of a primitive.
@@ -106,8 +106,8 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
         dtype: the tensor's own element type; another one in the descriptor becomes an encoding.
 
     Raises:
-        LayoutNotSupported: the descriptor is opaque, has gaps, blocks a dim that the tensor lacks,
-            or has blocks that ``to_desc`` could not make.
+        LayoutNotSupported: the descriptor is opaque, has gaps or an offset, blocks a dim that the
+            tensor lacks, or has blocks that ``to_desc`` could not make.
     """
     order = order or ("",)
     if desc.kind != "blocked":
@@ -127,10 +127,13 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
 
 
 def _pattern(desc: Desc, order: Order) -> Pattern:
-    """Return the pattern of a descriptor: best with exactly its strides, then with a tag.
+    """Return the pattern of a descriptor.
+
+    If there are several, one with exactly the descriptor's strides is preferred, then one that has
+    a tag.
 
     Raises:
-        LayoutNotSupported: no pattern without gaps puts its elements where they are.
+        LayoutNotSupported: no pattern without gaps puts the elements where the descriptor does.
     """
     inner, sizes = tuple(desc.inner_blocks), _outer_sizes(desc)
     needed = [desc.strides[i] for i, size in enumerate(sizes) if size > 1]
@@ -147,10 +150,10 @@ def _pattern(desc: Desc, order: Order) -> Pattern:
 
 
 def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
-    """Return the layout if it takes as many bytes as the descriptor.
+    """Return ``layout`` if it takes as many bytes as the descriptor.
 
     Raises:
-        LayoutNotSupported: it does not, or the descriptor has an offset.
+        LayoutNotSupported: the sizes in bytes differ, or the descriptor has an offset.
     """
     extents = {dim: size for dim, size in zip(order, desc.dims, strict=True) if dim}
     if (
@@ -166,8 +169,8 @@ def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
 def _tag(pattern: Pattern) -> str | None:
     """Return oneDNN's tag for a pattern; None if it has none.
 
-    Most tags are spelled like their pattern. Only for others the table of all tags is made, which
-    is slow.
+    Most tags are spelled like their pattern. The table of all tags, which is slow to make, is only
+    needed for the others.
     """
     outer, inner = pattern
     letters = [chr(ord("a") + dim) for dim in range(len(outer))]
@@ -183,10 +186,10 @@ def _tag(pattern: Pattern) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _exchanged(pattern: Pattern) -> tuple[str, tuple[int, ...]] | None:
-    """Return a tag for the pattern with two dims exchanged, and the exchange; None without one.
+    """Return a tag for the pattern with two dims exchanged, and the numbers of all dims after that.
 
-    Filters of transposed convolutions have such tags: those of convolutions, with inputs and
-    outputs exchanged.
+    None if there is no such tag. Patterns of filters of transposed convolutions have one: that of a
+    convolution with inputs and outputs exchanged.
     """
     outer, inner = pattern
     for i, j in combinations(range(len(outer)), 2):
@@ -200,19 +203,23 @@ def _exchanged(pattern: Pattern) -> tuple[str, tuple[int, ...]] | None:
 
 
 def _spelled(inner: tuple[tuple[int, int], ...]) -> str:
-    """Return the part of a tag's name that spells its blocks."""
+    """Return the part of a tag's name that spells its blocks, such as ``16b4a``.
+
+    Args:
+        inner: (size, dim number) of each block, outermost first.
+    """
     return "".join(f"{block}{chr(ord('a') + dim)}" for block, dim in inner)
 
 
 @cache
 def _names() -> frozenset[tuple[str, int]]:
-    """Return the names and ranks of all tags of oneDNN."""
+    """Return (name, rank) of all tags of oneDNN."""
     return frozenset((name, rank) for name, rank in dnnl.tags())
 
 
 @cache
 def _tags() -> dict[Pattern, str]:
-    """Return all tags of oneDNN, by pattern."""
+    """Return oneDNN's tags by pattern; of several tags with one pattern, the first."""
     table: dict[Pattern, str] = {}
     for name, rank in dnnl.tags():
         table.setdefault(_pattern_of(name, rank), name)
@@ -220,7 +227,7 @@ def _tags() -> dict[Pattern, str]:
 
 
 def _pattern_of(name: str, rank: int) -> Pattern:
-    """Return the pattern of a tag, as oneDNN's descriptor of it shows."""
+    """Return the pattern of a tag, read from a descriptor that oneDNN makes of it."""
     blocks = dnnl.Desc.tag([1] * rank, "u8", name).padded_dims
     desc = dnnl.Desc.tag([2 * block for block in blocks], "u8", name)
     outer = tuple(sorted(range(rank), key=desc.strides.__getitem__, reverse=True))
@@ -229,13 +236,18 @@ def _pattern_of(name: str, rank: int) -> Pattern:
 
 @cache
 def _orders_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the orders of outer dims of the tags of this rank with these blocks."""
+    """Return the orders of outer dims, by number, of the tags of a rank with these blocks."""
     return tuple(dict.fromkeys(outer for _, (outer, _) in _tags_with(rank, inner)))
 
 
 @cache
 def _tags_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[str, Pattern], ...]:
-    """Return the tags of this rank with these blocks, each with its pattern."""
+    """Return (name, pattern) of the tags of a rank with these blocks.
+
+    Args:
+        rank: number of dims.
+        inner: (size, dim number) of each block, outermost first.
+    """
     spelled = _spelled(inner)
     named = (name for name, have in dnnl.tags() if have == rank and name[rank:] == spelled)
     patterns = ((name, _pattern_of(name, rank)) for name in named)
@@ -243,7 +255,7 @@ def _tags_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[str
 
 
 def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
-    """Return the blocks of a layout as oneDNN lists them.
+    """Return (size, dim number) of each block of a layout, outermost first.
 
     Raises:
         LayoutNotSupported: a block is not innermost, which no descriptor can express.
@@ -256,11 +268,17 @@ def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
 
 
 def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield orders of all numbered dims that place elements as the layout does.
+    """Yield orders of all numbered dims that put elements where the layout does.
 
-    Dims that the tensor lacks may be anywhere; familiar orders of the others come first, then the
-    literal one. Dims whose outer part has one position may be anywhere as well, but that is asked
-    last: it holds for the present sizes only.
+    Dims that the tensor lacks may be anywhere in an order. If there are any, the first orders are
+    those of ``_familiar`` that fit, else the first one is the order of the layout's axes. Then come
+    orders of ``_familiar`` that fit if dims of a single element or block may be anywhere, too: they
+    hold for the given sizes only. The order of the layout's axes is last.
+
+    Args:
+        layout: the layout.
+        order: the names of the dims, by number.
+        sizes: the sizes of the dims, by number.
     """
     place = {dim: i for i, dim in enumerate(layout.dims)}
     literal = tuple(sorted(range(len(order)), key=lambda i: (place.get(order[i], -1), i)))
@@ -277,13 +295,13 @@ def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterato
 def _familiar_like(
     literal: tuple[int, ...], order: Order, free: Set[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the familiar orders in which all dims but the free ones are as in the literal order."""
+    """Yield the orders of ``_familiar`` in which all dims but ``free`` are as in ``literal``."""
     fixed = [i for i in literal if i not in free]
     return (known for known in _familiar(order) if [i for i in known if i not in free] == fixed)
 
 
 def _familiar(order: Order) -> Iterator[tuple[int, ...]]:
-    """Yield the familiar orders: as numbered, channels last, and kernels with O last."""
+    """Yield the usual orders of dims: as numbered, channels last, and filters with O last."""
     rank = len(order)
     yield tuple(range(rank))
     if rank > 2:
@@ -295,7 +313,7 @@ def _familiar(order: Order) -> Iterator[tuple[int, ...]]:
 
 
 def _orders_of(desc: Desc, order: Order) -> Iterator[tuple[int, ...]]:
-    """Yield candidate orders of a descriptor's outer dims, the most usual first."""
+    """Yield orders that a descriptor's outer dims may have in memory, the most usual first."""
     yield from _familiar(order)
     yield from _orders_with(len(order), tuple(desc.inner_blocks))
     sizes = _outer_sizes(desc)
@@ -310,7 +328,12 @@ def _outer_sizes(desc: Desc) -> list[int]:
 
 
 def _strides_of(pattern: Pattern, sizes: Sequence[int]) -> list[int]:
-    """Return the strides of the outer dims, by number, in a pattern without gaps."""
+    """Return the strides of the outer dims, by number, in elements, in a pattern without gaps.
+
+    Args:
+        pattern: the pattern.
+        sizes: the sizes of the outer dims, in blocks, by number.
+    """
     outer, inner = pattern
     stride = prod(block for block, _ in inner)
     strides = [0] * len(outer)
@@ -321,7 +344,10 @@ def _strides_of(pattern: Pattern, sizes: Sequence[int]) -> list[int]:
 
 
 def _strides(layout: Layout, order: Order, extents: Mapping[str, int]) -> list[int]:
-    """Return the strides of a plain layout, one per numbered dim."""
+    """Return the strides of a plain layout in elements, one per numbered dim.
+
+    The stride of a dim that the tensor lacks is the number of all elements.
+    """
     by_dim = dict(zip(layout.dims, layout.strides(extents), strict=True))
     whole = max(layout.num_elements(extents), 1)
     return [by_dim[dim] if dim else whole for dim in order]

@@ -1,6 +1,6 @@
-"""Calls that do the same to each row of an operand, whose rows may be stored in any order.
+"""Calls that compute the same for each row of an operand, in whatever order rows are stored.
 
-Rows may also be in blocks, as in an image whose windows are dims of their own. oneDNN has no
+Layouts of rows may have blocks, as of an image whose windows are dims of their own. oneDNN has no
 descriptor of such layouts. It needs none: consecutive rows are a matrix.
 """
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class RowWise(OneDnnRoutine):
-    """A routine that runs on matrices if the rows of its operands are stored in blocks.
+    """A routine that runs on matrices if the layouts of its operands' rows have blocks.
 
     Attributes:
-        row_dims: the dim along which a row runs, by number of each operand that has the rows; the
-            first operand is among them.
-        always_flat: True if rows without blocks are made one matrix, too, because matrices have
+        row_dims: by operand index, the dim along which a row runs, for each operand that has the
+            rows; the first operand has them.
+        always_flat: True if operands without blocks are made matrices, too, because matrices have
             the better kernel.
     """
 
@@ -39,8 +39,13 @@ class RowWise(OneDnnRoutine):
         raise NotImplementedError
 
     def flat(self, row: Row) -> tuple[OneDnnRoutine, Row] | None:
-        """Return the call on matrices and their layouts; None if the first operand has no blocks or
-        its rows are not contiguous.
+        """Return the call on matrices and the layouts of its operands; None to use no matrices.
+
+        No matrices are used if the first operand has no blocks (unless ``always_flat``), if rows of
+        this operand are not contiguous, or if ``matrices`` is None.
+
+        Args:
+            row: a layout per operand.
 
         Raises:
             Decline: the rows of another operand have another order than those of the first one.
@@ -60,13 +65,14 @@ class RowWise(OneDnnRoutine):
         return self.matrices, layouts
 
     def primitive(self, row: Row) -> Primitive:
-        """Return the primitive for a row of layouts, on matrices if ``flat`` applies."""
+        """Return the primitive for a layout per operand, on matrices if ``flat`` returns them."""
         flat = self.flat(row)
         return super().primitive(row) if flat is None else flat[0].primitive(flat[1])
 
     def taken(self, primitive: Primitive, row: Row) -> list[Layout]:
-        """Return the layouts that the primitive works in; on matrices, all rows have the order of
-        the first operand's.
+        """Return the layouts, one per operand, that a primitive made for ``row`` works in.
+
+        If it works on matrices, all operands have their rows in the order of the first one.
         """
         flat = self.flat(row)
         if flat is None:
@@ -77,11 +83,11 @@ class RowWise(OneDnnRoutine):
         return layouts
 
     def _alike(self, lead: Layout, index: int) -> Layout:
-        """Return the layout of an operand with rows in the order of the first operand's layout."""
+        """Return the layout of operand ``index`` with its rows in the order that ``lead`` has."""
         return lead.rename({self.row_dims[0]: self.row_dims[index]})
 
 
 def matrix(tensor: VTensor, rows: str, row_dim: str) -> VTensor:
-    """Return a tensor with all dims but ``row_dim`` joined to one dim, named ``rows``."""
+    """Return a tensor of two dims: ``rows``, in place of all dims but ``row_dim``, and this one."""
     size = tensor.size(row_dim)
     return VTensor(tensor.dtype, {rows: tensor.num_elements // size, row_dim: size})

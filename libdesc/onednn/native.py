@@ -1,8 +1,8 @@
 """Find oneDNN's shared library and load the extension module that calls it.
 
-The library's wheel installs it where the extension's run path points. If that fails (an editable
-install, another prefix), or if ``VTENSOR_ONEDNN_DIR`` names another build, the library is loaded
-here first, and the extension uses the loaded one.
+oneDNN's wheel installs the library where the extension's run path points. If the library is not
+there (an editable install, another prefix), or if ``VTENSOR_ONEDNN_DIR`` names another build, this
+module loads the library first, and the extension uses the loaded one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ else:
 
 __all__ = ["DIRECTORY_VARIABLE", "dnnl", "find_in_distribution", "load", "preload"]
 
-#: The prefix of another build of oneDNN: its library is in ``lib`` or ``lib64`` below.
+#: The variable with the prefix of another build of oneDNN: its library is in ``lib`` or ``lib64``.
 DIRECTORY_VARIABLE = "VTENSOR_ONEDNN_DIR"
 
 _LIBRARY = "libdnnl.so.3"
@@ -49,7 +49,7 @@ def load() -> ModuleType:
     is typed.
 
     Raises:
-        LibraryError: oneDNN or the extension is missing or does not load; says why.
+        LibraryError: oneDNN or the extension is missing or does not load; the message says why.
 
     >>> load().version().split(".")[0]
     '3'
@@ -74,7 +74,7 @@ def _extension() -> ModuleType:
 
 
 def preload(library: Path) -> None:
-    """Load a shared library, so that modules that need a library of its name use this one.
+    """Load a shared library; modules that need a library of the same name then use this one.
 
     Raises:
         LibraryError: the library cannot be loaded.
@@ -103,7 +103,7 @@ def _in_prefix(prefix: Path) -> Path:
 
 
 def find_in_distribution() -> Path:
-    """Return the path of the library in the installed distribution.
+    """Return the path of oneDNN's library in the installed distribution of oneDNN.
 
     Raises:
         LibraryError: the distribution is not installed, or lacks the library.

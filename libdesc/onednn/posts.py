@@ -1,4 +1,4 @@
-"""oneDNN's functions of one element, which it can compute after another primitive."""
+"""oneDNN's functions of one element, which can be fused with another primitive."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ELTWISE: tuple[tuple[str, Expression], ...] = (
 
 
 def eltwise(expression: Expression) -> PostEltwise | None:
-    """Return oneDNN's function of one element that an expression computes; None if it has none."""
+    """Return oneDNN's function for an expression of one element; None if it has none."""
     for alg, pattern in ELTWISE:
         if (numbers := matched(expression, pattern)) is not None:
             return PostEltwise(alg, numbers.get(0, 0.0), numbers.get(1, 0.0))

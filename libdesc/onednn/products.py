@@ -19,12 +19,17 @@ PRODUCTS: dict[str, Order] = {"inner_product": ("O", "I"), "matmul": ("I", "O")}
 
 
 def channels_last(image: Operand) -> Layout:
-    """Return the layout in which an image is a matrix with a row per pixel."""
+    """Return the plain layout with C last, in which an image is a matrix with a row per pixel."""
     return Layout.plain([*(dim for dim in image.order if dim != "C"), "C"])
 
 
 def are_matrices(operands: Sequence[Operand], row: Row) -> bool:
-    """Return whether both images of a convolution are stored as matrices with a row per pixel."""
+    """Return whether both images of a convolution are stored as matrices with a row per pixel.
+
+    Args:
+        operands: src, weights and dst.
+        row: the layouts of these.
+    """
     src, _, dst = operands
     return all(
         not layout.is_any and layout.same(channels_last(image), image.tensor.dims)
@@ -38,7 +43,7 @@ def product(kind: str, operands: Sequence[Operand], row: Row) -> Primitive:
     Args:
         kind: a key of ``PRODUCTS``.
         operands: src, weights and dst of the convolution.
-        row: their layouts; ``are_matrices`` holds.
+        row: the layouts of these; ``are_matrices`` is true of them.
 
     Raises:
         LayoutNotSupported: oneDNN has no descriptor of the weights' layout.

@@ -1,7 +1,7 @@
 """The base classes of oneDNN's routines: descriptors of operands, kernels, and the step.
 
-A routine asks oneDNN for primitive *descriptors* freely: they are cheap and cached. A kernel is
-compiled only when the step of a decided call is taken.
+A routine makes primitives freely: they are cheap and cached. The kernel of a primitive is compiled
+only when the step of a decided call is taken.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: A layout per operand.
 Row = Sequence[Layout]
 
-#: The most kernels measured per request; later ones in oneDNN's list are for smaller instruction
-#: sets.
+#: The most kernels that are measured for a call in given layouts; later ones in oneDNN's list are
+#: for smaller instruction sets.
 MAX_KERNELS = 3
 
 
@@ -58,9 +58,9 @@ class OneDnnRoutine(Routine):
         Decline: oneDNN does not run the call, whatever the layouts.
     """
 
-    #: Returns the primitive for descriptors, one per operand in the order of ``operands``.
+    #: Takes a descriptor per operand, in the order of ``operands``, and returns the primitive.
     make: Callable[..., Primitive]
-    #: True if the call's layouts were decided before, here or for other sizes.
+    #: True if the call's layouts were decided before, for these sizes or for others.
     decided = False
     #: True if the requested layouts are those that ``preferred`` returned for this call.
     answered = False
@@ -84,15 +84,17 @@ class OneDnnRoutine(Routine):
         return type(self).__name__
 
     def rows(self) -> Iterator[Row]:
-        """Yield rows of layouts to ask for, the best first; ANY leaves an operand to oneDNN."""
+        """Yield the layouts to try, one per operand, the best first; ANY lets oneDNN choose one."""
         yield [Layout.ANY] * len(self.operands)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layouts of the first row with a kernel that is no reference code, else of the
-        first row with any.
+        """Return the layouts that oneDNN works in for the best of ``rows``, by operand index.
+
+        The best is the first one with a kernel that is no reference code, else the first one with
+        any kernel.
 
         Raises:
-            Decline: oneDNN takes none of the rows.
+            Decline: oneDNN has no kernel for any of ``rows``.
         """
         best: Primitive | None = None
         reasons: list[str] = []
@@ -119,6 +121,10 @@ class OneDnnRoutine(Routine):
         """Return None if oneDNN takes these layouts, else the reason why not.
 
         A reference kernel is taken only if ``alternative_rows`` have no better one.
+
+        Args:
+            call: the call.
+            row: a layout per operand of the call.
         """
         try:
             layouts = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
@@ -141,15 +147,15 @@ class OneDnnRoutine(Routine):
         return None
 
     def alternative_rows(self, row: Row) -> Iterator[Row]:
-        """Yield rows whose kernels are preferred to reference code: all dims in declared order."""
+        """Yield layouts to try if ``row`` has only reference code: all plain, in declared order."""
         declared = [Layout.plain(operand.tensor.dims) for operand in self.operands]
         if declared != list(row):
             yield declared
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Yield a variant for each kernel of each row in ``tried_rows``, in the kernel's layouts.
+        """Yield a variant for each kernel of each of ``tried_rows``, in the kernel's layouts.
 
-        There are none if the routine names all layouts itself.
+        There are none if the routine requires a layout of every operand.
         """
         if None not in self.wants:
             return
@@ -163,7 +169,7 @@ class OneDnnRoutine(Routine):
                         yield variant
 
     def tried_rows(self) -> Iterator[Row]:
-        """Yield rows of layouts whose kernels are worth measuring."""
+        """Yield layouts, one per operand, whose kernels are worth measuring."""
         yield from self.rows()
 
     def _variant(self, call: Call, layouts: Row, word: str) -> Variant:
@@ -173,15 +179,19 @@ class OneDnnRoutine(Routine):
         return Variant(call.library, forms_on(call.device, row), kernel=word)
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
-        """Yield oneDNN's kernels for a row, its first choice first, without reference code."""
+        """Yield oneDNN's kernels for a layout per operand, best first, without reference code."""
         yield from compiled(lambda: self.primitive(row))
 
     def chosen(self, row: Row, call: Call) -> Primitive:
-        """Return the kernel that the call's variant names, else oneDNN's first choice.
+        """Return the kernel that the call's variant names, else the one that oneDNN prefers.
+
+        Args:
+            row: a layout per operand, in the dims of ``tensors``.
+            call: the call.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.
-            Decline: oneDNN has no kernel, or not the named one.
+            Decline: oneDNN has no kernel, or lacks the named one.
         """
         self.decided = call.evaluation.confirming or not call.partial
         word = call.variant.kernel if call.variant else ""
@@ -193,18 +203,26 @@ class OneDnnRoutine(Routine):
         raise Decline(f"no kernel {word} for {' '.join(str(layout) for layout in row)}")
 
     def primitive(self, row: Row) -> Primitive:
-        """Return the primitive for a row: a layout per operand, in the dims of ``tensors``.
+        """Return the primitive that oneDNN prefers for these layouts.
+
+        Args:
+            row: a layout per operand, in the dims of ``tensors``.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.
-            Decline: oneDNN has no kernel for the row.
+            Decline: oneDNN has no kernel for these layouts.
         """
         return self.build(self.operands, row, self.make)
 
     def build(
         self, operands: Sequence[Operand], row: Row, make: Callable[..., Primitive]
     ) -> Primitive:
-        """Return the primitive that ``make`` gives for operands in layouts.
+        """Return the primitive that ``make`` returns for operands in layouts.
+
+        Args:
+            operands: the operands.
+            row: a layout per operand.
+            make: takes a descriptor per operand.
 
         Raises:
             LayoutNotSupported, Decline: as ``primitive``.
@@ -233,37 +251,40 @@ class OneDnnRoutine(Routine):
         return layouts_of(primitive, self.operands)
 
     def taken(self, primitive: Primitive, row: Row) -> list[Layout]:  # noqa: ARG002
-        """Return the layouts that a primitive works in, given the row that it was made for."""
+        """Return the layouts, one per operand, that a primitive made for ``row`` works in."""
         return self.layouts(primitive)
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Emit the primitive as one step, with scratch memory if it needs any."""
+        """Emit the call as one step, with scratch memory if the primitive needs any."""
         row = [tensor.required_layout for tensor in tensors]
         if self._chosen is None or self._chosen[0] != row:
             self._chosen = row, self.chosen(row, tensors[0].call)
         emit_on(self._chosen[1], self.arguments(tensors))
 
     def arguments(self, tensors: Sequence[PTensor]) -> dict[str, PTensor]:
-        """Return the operands by the primitive's names of them."""
+        """Return the operands, by the names of the primitive's arguments."""
         rows = zip(self.operands, tensors, strict=True)
         return {operand.argument: tensor for operand, tensor in rows}
 
 
 class FollowingRoutine(OneDnnRoutine):
-    """A routine that keeps the layout of its first input if oneDNN has a kernel for it."""
+    """A routine that keeps the layout of its first input if oneDNN has a kernel for this layout."""
 
     def rows(self) -> Iterator[Row]:
-        """Yield a row for the first input's layout, then for the layouts of optimised kernels."""
+        """Yield the layouts to try: with the first input in its own layout, then in usual ones."""
         for layout in followed(self.operands[0]):
             yield self.row(layout)
 
     def row(self, layout: Layout) -> Row:
-        """Return a row: the first input in a layout, the others left to oneDNN."""
+        """Return a layout per operand: ``layout`` for the first input, ANY for the others."""
         return [layout, *[Layout.ANY] * (len(self.operands) - 1)]
 
 
 def followed(lead: Operand) -> Iterator[Layout]:
-    """Yield layouts to try for an operand: its own, declared, channels last, blocked channels."""
+    """Yield layouts to try for an operand: the one in which it is produced, then usual ones.
+
+    Usual are declared order, oneDNN's order, channels last, and blocks of channels.
+    """
     current = produced(lead.tensor)
     usual = _usual(tuple(lead.tensor.dims), tuple(lead.order))
     if current is not None and not current.is_any:
@@ -296,7 +317,7 @@ def emit_on(primitive: Primitive, tensors: Mapping[str, PTensor]) -> None:
 
     Args:
         primitive: the primitive.
-        tensors: its operands by argument; scratch memory stands for any other argument.
+        tensors: the operands by argument of the primitive; a missing argument is scratch memory.
     """
     emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])
 
@@ -307,9 +328,10 @@ def within(order: Order, dims: Mapping[str, int]) -> Order:
 
 
 def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
-    """Yield a primitive and oneDNN's next kernels for it, up to the first reference kernel.
+    """Yield the primitive that ``make`` returns, then oneDNN's other kernels for the same call.
 
-    There are at most ``MAX_KERNELS``, and none if ``make`` declines.
+    They end before the first reference kernel, and after ``MAX_KERNELS``. There are none if
+    ``make`` declines or a layout is not supported.
     """
     with suppress(LayoutError, Decline):
         kernel: Primitive | None = make()
@@ -321,7 +343,7 @@ def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
 
 
 def word_of(kernel: Primitive) -> str:
-    """Return the name of a kernel in a variant."""
+    """Return the name by which a variant refers to a kernel."""
     return f"{kernel.kind} {kernel.kernel}"
 
 

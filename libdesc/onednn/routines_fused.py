@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class FusingRoutine(OneDnnRoutine):
-    """A product of src and weights, with fused followers.
+    """The base of products of src and weights, with fused followers.
 
     Args:
         operands: src, weights, dst.
-        follow: the followers: a bias along dst's dim ``columns``, which must come first; functions
-            of one element (``libdesc/onednn/posts.py``) and of another operand
-            (``libdesc/patterns.py``); bounds with a lower bound of 0, or GELU in f32, which must
-            come last, where alone they are exact. An operand with all of dst's dims has dst's
-            layout.
+        follow: the followers. The first one may add a bias along dst's dim ``columns``. Others are
+            functions of one element (``libdesc/onednn/posts.py``) and of another operand
+            (``libdesc/patterns.py``). Bounds with a lower bound of 0, and GELU in f32, must be the
+            last one: they are exact only there. A follower's operand with all of dst's dims has
+            dst's layout.
 
     Raises:
         Decline: oneDNN does not run the call, or it cannot fuse a follower.
     """
 
-    #: The index, in dst's order, of the dim that a bias runs along: here the channels.
+    #: The index, in dst's order, of the dim that a bias runs along: in this class the channels.
     columns = 1
 
     def __init__(self, operands: Sequence[Operand], follow: Sequence[Follower]) -> None:
@@ -48,7 +48,11 @@ class FusingRoutine(OneDnnRoutine):
         super().__init__(self.all(self.core), follow=follow)
 
     def _take(self, follower: Follower) -> None:
-        """Fuse one more follower, or decline."""
+        """Fuse one more follower.
+
+        Raises:
+            Decline: it cannot be fused.
+        """
         does = follower.expression(X, [OTHER] * len(follower.operands))
         _, out, order = self.core[-1]
         if self.end is not None:
@@ -72,7 +76,12 @@ class FusingRoutine(OneDnnRoutine):
         raise Decline(f"{self.family} cannot fuse {info_of(follower.op).name} here")
 
     def _take_end(self, does: Expression, out: VTensor) -> bool:
-        """Fuse bounds or GELU, which nothing can follow; return False if it is neither."""
+        """Fuse bounds or GELU as the last follower; return False if the follower is neither.
+
+        Args:
+            does: the follower's expression.
+            out: the output, dst.
+        """
         before, last = split_bounds(does)
         if (limits := bounds(last)) is not None and limits.low == 0 <= limits.high:
             if (function := eltwise(before)) is not None:
@@ -87,11 +96,11 @@ class FusingRoutine(OneDnnRoutine):
 
     @property
     def follows(self) -> bool:
-        """Whether it has fused followers."""
+        """True if the routine has fused followers."""
         return bool(self.follower_operands or self.chain) or self.end is not None
 
     def all(self, operands: Sequence[Operand], matrix: bool = False) -> tuple[Operand, ...]:
-        """Return src, weights and dst, then the followers' operands, numbered like dst's dims.
+        """Return src, weights and dst, then the followers' operands with their dims in dst's order.
 
         Args:
             operands: src, weights, dst.
@@ -107,7 +116,7 @@ class FusingRoutine(OneDnnRoutine):
         )
 
     def rows(self) -> Iterator[Row]:
-        """Yield one row that leaves src, weights and dst to oneDNN."""
+        """Yield ANY for src, weights and dst: oneDNN chooses their layouts."""
         yield [Layout.ANY] * len(self.core)
 
     def fused(
@@ -121,7 +130,7 @@ class FusingRoutine(OneDnnRoutine):
 
         Args:
             operands: src, weights, dst.
-            row: their layouts, then those of the followers' operands if they are decided.
+            row: the layouts of these, then those of the followers' operands if decided before.
             make: takes descriptors of src, weights, bias and dst, and an attribute.
             matrix: True if a bias has as many dims as dst.
 
@@ -151,11 +160,11 @@ class FusingRoutine(OneDnnRoutine):
         make: Callable[..., Primitive],
         matrix: bool = False,
     ) -> Primitive:
-        """Return the primitive with its followers, on any kernel; all layouts are decided.
+        """Return the primitive with its followers, on any kernel.
 
         Args:
             operands, make, matrix: see ``fused``.
-            row: layouts of all operands.
+            row: the layouts of src, weights, dst and all operands of followers.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.
@@ -170,7 +179,7 @@ class FusingRoutine(OneDnnRoutine):
         return self.build(self.all(operands, matrix), row, make_fused)
 
     def _follower_row(self, dst: Layout) -> Row:
-        """Return the layouts of followers' operands for a layout of dst."""
+        """Return a layout for each operand of a follower, if dst has the layout ``dst``."""
         return [
             dst
             if dict(tensor.dims) == dict(self.core[-1].tensor.dims)
@@ -197,5 +206,5 @@ def _broadcasts(tensor: VTensor, out: VTensor) -> bool:
 
 
 def bounded(attr: Attr, high: float) -> Attr:
-    """Return an attribute that ends in the bounds 0 and ``high``."""
+    """Return an attribute with the followers of ``attr``, then the bounds 0 and ``high``."""
     return attr.bounds(high)

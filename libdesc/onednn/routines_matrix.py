@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-#: oneDNN's kernel for filters of one element, and the instruction sets on which it is faster than
-#: the kernels for matrices of constants.
+#: The kernel of oneDNN's convolution for filters of one element, and the instruction sets on which
+#: it multiplies by a constant matrix faster than oneDNN's kernels for matrices.
 FILTER_KERNEL, FILTER_ISAS = "jit_1x1:avx2", ("avx2", "avx2_vnni", "avx2_vnni_2")
 
-#: Prefixes of the instruction sets on which oneDNN's matmul has blocked kernels and goes before its
-#: inner product: its packed constants serve any number of rows.
+#: Prefixes of the instruction sets on which oneDNN's matmul has blocked kernels and is tried before
+#: the inner product: matmul's packed constants serve any number of rows.
 BLOCKED_ISAS = ("avx512", "amx")
 
 
@@ -40,8 +40,8 @@ class MatMul(RowWise, FusingRoutine):
 
     Dims of both factors besides K are a batch. oneDNN takes one row dim M and one column dim N;
     further dims of a factor are batch dims, too, along which the other factor is repeated. If right
-    is one matrix, rows are multiplied in whatever order they are stored. If it is constant, all
-    rows are made one matrix first, since a batch of few rows has slow kernels.
+    is one matrix, the rows of left are multiplied in whatever order they are stored. If this matrix
+    is constant, left is made one matrix, too, since a batch of few rows has slow kernels.
 
     A product by one constant matrix has several primitives. With AVX-512 matmul comes first, else
     the inner product; on AVX2 a convolution with a one-element window, of an image of one row of M
@@ -84,8 +84,10 @@ class MatMul(RowWise, FusingRoutine):
 
     @cached_property
     def matrices(self) -> MatMul | None:
-        """The product of two matrices; None if right is not one matrix, or a follower's operand has
-        neither dst's rows nor one value for all of them.
+        """The same call with left and dst as one matrix each; None if there is no such call.
+
+        There is one if right is one matrix, and if each operand of a follower has a row for each
+        row of dst, or one row for all of them.
         """
         left, right, dst = (operand.tensor for operand in self.core)
         if right.dims.keys() != {self.over, self.column} or self.column in left.dims:
@@ -101,13 +103,13 @@ class MatMul(RowWise, FusingRoutine):
         return MatMul(flat[0], right, flat[1], self.over, follow)
 
     def _of_rows(self, operand: VTensor) -> bool:
-        """Return whether an operand has all of dst's rows, or is the same for all of them."""
+        """Return whether an operand has a row for each row of dst, or one row for all of them."""
         return operand.dims.keys() <= {self.column} or operand.dims == self.core[-1].tensor.dims
 
     def rows(self) -> Iterator[Row]:
-        """Yield rows that leave constants to oneDNN and keep computed factors' layouts.
+        """Yield layouts to try: constants are left to oneDNN, computed factors keep their own.
 
-        Rows of left stay in place, also in a layout with blocks.
+        The layout of left may have blocks if left can be multiplied as one matrix.
         """
         src, weights, _ = self.core
         if weights.tensor.constant:
@@ -121,7 +123,7 @@ class MatMul(RowWise, FusingRoutine):
                 yield [left, right, Layout.ANY]
 
     def primitive(self, row: Row) -> Primitive:
-        """Return the best primitive for a row: see the class."""
+        """Return the best primitive for a layout per operand; the class says which is best."""
         if (flat := self.flat(row)) is not None:
             matrices, layouts = flat
             return matrices.primitive(layouts)
@@ -148,7 +150,7 @@ class MatMul(RowWise, FusingRoutine):
             yield from compiled(way)
 
     def _of_images(self, row: Row) -> Iterator[Primitive]:
-        """Yield the convolution with ``FILTER_KERNEL``, if there is one for the row."""
+        """Yield the convolution with ``FILTER_KERNEL``, if there is one for these layouts."""
         if self.image:
             with suppress(LayoutError, Decline):
                 convolution = self.fused(self.image, row, self.make_image)
@@ -156,7 +158,7 @@ class MatMul(RowWise, FusingRoutine):
                     yield convolution
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return the layouts that a primitive works in, of any of its three kinds."""
+        """Return the layouts, one per operand, that a primitive of any of the kinds works in."""
         kinds = {"inner_product": self.inner, "convolution": self.image}
         operands = kinds.get(primitive.kind, self.core)
         return layouts_of(primitive, self.all(operands, matrix=primitive.kind not in kinds))
@@ -164,33 +166,36 @@ class MatMul(RowWise, FusingRoutine):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """Return the matmul primitive."""
+        """Return the matmul primitive for these descriptors."""
         return dnnl.matmul(src, weights, bias, dst, attr)
 
     def make_inner(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """Return the inner product, whose weights are numbered N K."""
+        """Return the inner product primitive; in ``weights``, dim 0 is N and dim 1 is K."""
         return dnnl.inner_product(src, weights, bias, dst, attr)
 
     def make_image(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """Return the convolution of a row of pixels with one-element filters."""
+        """Return the convolution primitive, of an image of one row with one-element filters."""
         return dnnl.convolution(src, weights, bias, dst, *((1, 1),) * 2, *((0, 0),) * 2, attr)
 
 
 def _takes_images(left: VTensor, over: str) -> bool:
-    """Return whether ``FILTER_KERNEL`` may serve for this left factor.
+    """Return whether ``FILTER_KERNEL`` can compute a product of ``left``, summed over ``over``.
 
-    It needs more than one row: with one pixel, strides do not show that channels are last.
+    It needs several rows: with a single pixel, strides do not show that channels are last.
     """
     several = left.num_elements > left.size(over)
     return left.dtype == "f32" and several and dnnl.isa() in FILTER_ISAS
 
 
 def _image(src: Operand, weights: Operand, dst: Operand) -> tuple[Operand, ...]:
-    """Return a product's operands as a convolution's: M is the width, K and N are channels."""
+    """Return a product's operands as those of a convolution.
+
+    M is the width of the images; K is their input channels, N their output channels.
+    """
     pixels = [
         operand._replace(order=("", operand.order[1], "", operand.order[0]))
         for operand in (src, dst)
@@ -199,7 +204,9 @@ def _image(src: Operand, weights: Operand, dst: Operand) -> tuple[Operand, ...]:
 
 
 def _orders(left: Sequence[str], right: Sequence[str], over: str) -> tuple[Order, Order, Order]:
-    """Return the order of dims of left, right and the result, for matmul.
+    """Return the dims of left, right and the result as matmul numbers them.
+
+    A dim that an operand lacks is "".
 
     >>> _orders(["B", "M", "K"], ["K", "N"], "K")
     (('B', 'M', 'K'), ('', 'K', 'N'), ('B', 'M', 'N'))

@@ -1,4 +1,4 @@
-"""Normalizations: over a batch, over classes, over neighbouring channels."""
+"""Normalizations: by given statistics, by those of rows, by sums over channels; softmax."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BatchNormalization(OneDnnRoutine):
     Args:
         src, dst: C and any other dims.
         statistics: scale, shift, mean and variance, each of dim C and f32.
-        epsilon: added to the variance.
+        epsilon: the number that is added to the variance.
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class BatchNormalization(OneDnnRoutine):
         self.epsilon = epsilon
 
     def make(self, src: Desc, dst: Desc, *_: Desc) -> Primitive:
-        """Return the primitive; the statistics need no descriptors."""
+        """Return the primitive from the descriptors of src and dst; others are not needed."""
         return dnnl.batch_normalization(src, dst, self.epsilon)
 
 
 class LayerNormalization(RowWise, FollowingRoutine):
-    """Normalization over one dim by its own mean and variance.
+    """Normalization of each row along a dim by the mean and the variance of the row.
 
     Args:
         src: any dims.
         scale: of dim ``axis``, f32.
-        results: dst, with src's dims; mean, and 1 / sqrt(variance + epsilon), of size 1 along the
-            dim, both f32.
-        axis: the dim.
-        epsilon: added to the variance.
+        results: dst, with src's dims; the mean, and 1 / sqrt(variance + epsilon): both f32, with
+            src's dims but size 1 along ``axis``.
+        axis: the dim that is normalized over.
+        epsilon: the number that is added to the variance.
         follow: at most one follower: the sum with a shift, of dim ``axis`` and f32.
 
     Raises:
@@ -108,7 +108,7 @@ class LayerNormalization(RowWise, FollowingRoutine):
         return LayerNormalization(src, scale, results, self.axis, self.epsilon, self.follow)
 
     def rows(self) -> Iterator[Row]:
-        """Yield rows with the dim last and unblocked, which oneDNN's kernels need."""
+        """Yield layouts to try, one per operand; in all of them ``axis`` is last and unblocked."""
         current = produced(self.operands[0].tensor)
         if current is not None and current.axes[-1:] == ((self.axis, 0),):
             row = self.row(current)
@@ -117,18 +117,25 @@ class LayerNormalization(RowWise, FollowingRoutine):
         yield self.row(Layout.plain(dim for dim in self.operands[0].order if dim))
 
     def row(self, layout: Layout) -> Row:
-        """Return a row: src's layout for src and results, plain scale and shift."""
+        """Return a layout per operand: ``layout``, but the plain one for scale and shift."""
         return [*[layout] * 4, *[Layout.plain(vector.order) for vector in self.operands[4:]]]
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return the layouts, all from src's: oneDNN's statistics have one dim less than ours."""
+        """Return the layouts that a primitive works in, one per operand.
+
+        They follow from that of src: oneDNN's mean and variance lack the dim ``axis``.
+        """
         return list(self.row(layouts_of(primitive, self.operands[:1])[0]))
 
     def make(self, src: Desc, dst: Desc, mean: Desc, inverse: Desc, *vectors: Desc) -> Primitive:
-        """Return the primitive.
+        """Return the layer normalization primitive.
+
+        Args:
+            src, dst, mean, inverse: descriptors of the first four operands.
+            vectors: descriptors of the scale and perhaps the shift.
 
         Raises:
-            Decline: the two statistics have different layouts.
+            Decline: mean and inverse have different layouts.
         """
         if mean != inverse:
             raise Decline("has one form for mean and variance")
@@ -136,7 +143,10 @@ class LayerNormalization(RowWise, FollowingRoutine):
         return dnnl.layer_normalization(src, stat, dst, self.epsilon, True, len(vectors) > 1)
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Emit the primitive, which gives the variance, and two steps that make 1 / sqrt of it."""
+        """Emit the primitive, which writes the variance, then two steps.
+
+        They replace the variance by 1 / sqrt(variance + epsilon).
+        """
         super().__call__(*tensors)
         layouts: Row = [tensor.required_layout for tensor in tensors]
         routine, row = self.flat(layouts) or (self, layouts)
@@ -150,7 +160,7 @@ def _shift(follower: Follower, scale: VTensor) -> VTensor:
     """Return the shift that a follower adds.
 
     Raises:
-        Decline: the follower is no sum with a tensor like the scale.
+        Decline: the follower is no sum with a tensor of the scale's dims and element type.
     """
     does, operands = follower.expression(X, [OTHER] * len(follower.operands)), follower.operands
     if does is not None and len(operands) == 1 and binary(does) == "add":
@@ -181,12 +191,12 @@ class Softmax(FollowingRoutine):
         self.last = Layout.plain([*(dim for dim in order if dim != axis), axis])
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows of the base class, then one with the axis last, which has good kernels."""
+        """Yield layouts to try: those of the base class, then one with ``axis`` last."""
         yield from super().rows()
         yield self.row(self.last)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the softmax primitive for the descriptors of src and dst."""
         return dnnl.softmax(src, dst, self.axis, self.logarithm)
 
 
@@ -195,8 +205,8 @@ class Lrn(FollowingRoutine):
 
     Args:
         src, dst: N C and spatial dims.
-        size: number of channels in a sum, odd.
-        alpha, beta, k: x / (k + alpha / size * sum)**beta.
+        size: number of neighbouring channels whose squares are added up; odd.
+        alpha, beta, k: an element x becomes x / (k + alpha / size * sum)**beta.
     """
 
     def __init__(
@@ -209,12 +219,14 @@ class Lrn(FollowingRoutine):
         self.numbers = (size, alpha, beta, k)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the LRN primitive for the descriptors of src and dst."""
         return dnnl.lrn("across_channels", src, dst, *self.numbers)
 
 
 def channels_second(dims: Iterable[str]) -> Order:
-    """Return an order of dims with C second, as oneDNN needs it; "" stands for a missing batch.
+    """Return dims in an order with C second, as oneDNN needs it, and N first.
+
+    If there is no N, the first one is "".
 
     >>> channels_second(["H", "C"])
     ('', 'C', 'H')

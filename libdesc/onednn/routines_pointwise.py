@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class Function(NamedTuple):
-    """A function of one element: oneDNN's name of it, its constants, and how NaN stays NaN.
+    """A function f of one element x: oneDNN's name and constants, and how NaN stays NaN.
 
-    oneDNN's ``relu``, ``clip`` and ``exp`` make a bound, or infinity, of NaN. ``keep`` prevents it:
+    oneDNN's ``relu``, ``clip`` and ``exp`` make a bound, or infinity, of NaN. ``keep`` prevents it,
+    unless it is empty:
 
-    - ``"max"``, if f(x) >= x for all x: max(f(x), x) is f(x), and x if that is NaN, since oneDNN's
-      max of a NaN and another operand is the second operand;
-    - ``"min"``, if f(x) <= x, likewise;
+    - ``"max"``, if f(x) >= x for all x: max(f(x), x) is computed. It is f(x) for a number x. It is
+      x for a NaN, since oneDNN's max returns the second operand if one operand is a NaN;
+    - ``"min"``, if f(x) <= x for all x: min(f(x), x) is computed, for the same reason;
     - ``"end"``: the method of ``Attr`` of that name computes f exactly.
     """
 
@@ -37,7 +38,7 @@ class Function(NamedTuple):
     keep: str = ""
 
     def primitive(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive on src and dst; with ``keep``, all its inputs are src."""
+        """Return the primitive on src and dst; with ``keep``, all its input arguments are src."""
         if self.keep == "end":
             if src == dst:
                 src = dst = flat(dst, keeps_zero=True)
@@ -51,13 +52,14 @@ class Function(NamedTuple):
 
 
 def flat(desc: Desc, keeps_zero: bool) -> Desc:
-    """Return a descriptor of the same memory as one dim, with pads, or the given one.
+    """Return a descriptor of the same memory, pads included, with one dim.
 
-    oneDNN's binary kernel takes few blocked formats, below AVX2 none.
+    oneDNN's binary kernel takes few blocked layouts, below AVX2 none.
 
     Args:
-        desc: the descriptor; it is returned if its memory has gaps.
-        keeps_zero: True if the function maps 0 to 0; else memory with pads is not flattened.
+        desc: the descriptor; it is returned unchanged if its memory has gaps.
+        keeps_zero: True if the function maps 0 to 0, so that pads stay 0. If False, the descriptor
+            of memory with pads is returned unchanged.
     """
     count = prod(desc.padded_dims)
     dense = desc.nbytes == count * numpy_dtype(desc.dtype).itemsize
@@ -84,7 +86,12 @@ def _numbered(desc: Desc) -> Desc:
 
 
 class _Functions(OneDnnRoutine):
-    """Functions of each element, one after another, all but the first in place."""
+    """Functions of each element, one after another.
+
+    Args:
+        functions: the functions. The first one reads src and writes dst; the others change dst.
+        src, dst: the same dims.
+    """
 
     def __init__(self, functions: Sequence[Function], src: VTensor, dst: VTensor) -> None:
         order = canonical_order(src.dims)
@@ -94,7 +101,7 @@ class _Functions(OneDnnRoutine):
         self.functions = tuple(functions)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the first function's primitive, or the first that is reference code."""
+        """Return the first primitive that is reference code, else that of the first function."""
         primitives = [function.primitive(src, dst) for function in self.functions]
         return next(filter(is_reference, primitives), primitives[0])
 
@@ -112,9 +119,9 @@ class Eltwise(_Functions):
     """A function of each element.
 
     Args:
-        alg: oneDNN's name of it: ``"tanh"``, ``"linear"``, ...
+        alg: oneDNN's name of the function: ``"tanh"``, ``"linear"``, ...
         src, dst: the same dims.
-        alpha, beta: its constants.
+        alpha, beta: the function's constants.
         keep: how NaN stays NaN, see ``Function``.
     """
 
@@ -133,12 +140,12 @@ class Eltwise(_Functions):
 class Clip(_Functions):
     """The function min(max(scale * x + shift, low), high); NaN stays NaN.
 
-    Each part that changes anything is a step.
+    The linear part and each bound that is finite are a step each.
 
     Args:
         src, dst: the same dims.
         low, high: the bounds; an infinite one is left out.
-        scale, shift: constants of the linear part.
+        scale, shift: constants of the linear part, which is left out if they are 1 and 0.
 
     Raises:
         Decline: there are no bounds and no linear part.
@@ -162,15 +169,15 @@ class Clip(_Functions):
 
 
 class Binary(OneDnnRoutine):
-    """A function of two elements, aligned by the names of their dims.
+    """A function of two elements; the operands are aligned by the names of their dims.
 
     oneDNN repeats only its second operand. Operands of commutative functions are exchanged if the
     first one must be repeated.
 
     Args:
-        alg: oneDNN's name of it: ``"add"``, ``"mul"``, ``"sub"``, ...
+        alg: oneDNN's name of the function: ``"add"``, ``"mul"``, ``"sub"``, ...
         left, right: any of dst's dims, with dst's size or size 1.
-        dst: the dims of both.
+        dst: the result; it has the dims of both.
 
     Raises:
         Decline: the first operand would have to be repeated.
@@ -189,7 +196,7 @@ class Binary(OneDnnRoutine):
         self.whole = same_sizes(left.dims, dst.dims) and same_sizes(right.dims, dst.dims)
 
     def make(self, src0: Desc, src1: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the binary primitive for these descriptors."""
         if self.whole and src0 == src1 == dst:
             src0 = src1 = dst = flat(dst, keeps_zero=self.alg != "div")
         else:
@@ -202,7 +209,7 @@ class Prelu(OneDnnRoutine):
 
     Args:
         src, dst: the same dims.
-        slopes: some of these dims, with their size or size 1.
+        slopes: some of the dims of src, each with its size there or size 1.
 
     Raises:
         Decline: src would have to be repeated.
@@ -217,7 +224,7 @@ class Prelu(OneDnnRoutine):
             raise Decline("repeats the slopes only")
 
     def make(self, src: Desc, slopes: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the PReLU primitive for these descriptors."""
         if src == slopes == dst:  # oneDNN's kernel spoils the pads of partial blocks
             src = slopes = dst = flat(dst, keeps_zero=True)
         return dnnl.prelu(src, slopes, dst)

@@ -1,4 +1,4 @@
-"""Recurrent networks: they step along a sequence and carry a state."""
+"""Recurrent networks: a cell is applied to one element of a sequence after another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
-#: By operand: oneDNN's argument, and its dims as oneDNN numbers them. In y it sees "dir unit" as
+#: By operand: oneDNN's argument, and the dims as oneDNN numbers them. For oneDNN "dir unit" of y is
 #: one dim.
 _ARGUMENTS = {
     "x": ("src_layer", "T N F"),
@@ -39,12 +39,13 @@ class Recurrent(OneDnnRoutine):
     """A recurrent network over whole sequences.
 
     Args:
-        kind: oneDNN's name of the cell.
+        kind: oneDNN's name of the cell: ``vanilla_rnn``, ``lstm``, ``gru`` or ``lbr_gru``.
         direction: ``forward``, ``reverse`` or ``bidirectional``.
         inputs: x, T N F, and the weights of x and of the state, dir gate unit and F or state.
-        more: optional inputs by name: bias, peepholes, hidden, cell; lengths are not read.
+        more: optional inputs by name: bias, peepholes, hidden, cell. ``lengths`` may be among them;
+            they are not read.
         outputs: y, T dir N unit, and the last states, dir N unit.
-        function: oneDNN's name and alpha of a plain cell's activation.
+        function: oneDNN's name and alpha of the activation of ``vanilla_rnn``.
     """
 
     def __init__(
@@ -64,7 +65,10 @@ class Recurrent(OneDnnRoutine):
         self.wide = inputs[0].size("N") >= _MIN_BATCH
 
     def rows(self) -> Iterator[Row]:
-        """Yield two rows: weights left to oneDNN and plain, or the reverse for small batches."""
+        """Yield layouts to try, one per operand: with weights left to oneDNN, then with plain ones.
+
+        For small batches the plain ones come first.
+        """
         yield from (self._row(free) for free in ((True, False) if self.wide else (False, True)))
 
     def _row(self, free: bool) -> Row:
@@ -76,7 +80,7 @@ class Recurrent(OneDnnRoutine):
         ]
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return the layouts: weights as oneDNN has chosen, all others plain."""
+        """Return a layout per operand: for weights those of a primitive, for others plain ones."""
         weights = {
             operand.argument: operand for operand in self.operands if operand.argument in _WEIGHTS
         }
@@ -85,11 +89,11 @@ class Recurrent(OneDnnRoutine):
         return [chosen.get(operand.argument, layout) for operand, layout in fixed]
 
     def primitive(self, row: Row) -> Primitive:
-        """Return the primitive for the weights' layouts in a row.
+        """Return the primitive for a layout per operand; only those of weights may not be plain.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.
-            Decline: oneDNN has no kernel, or an operand other than weights is not plain.
+            Decline: oneDNN has no kernel, or another operand than weights is not plain.
         """
         for operand, layout, fixed in zip(self.operands, row, self._row(False), strict=True):
             sizes, dtype = operand.tensor.dims, operand.tensor.dtype
@@ -98,14 +102,17 @@ class Recurrent(OneDnnRoutine):
         return self.build(self.operands, self._ordered(row), self.make)
 
     def _ordered(self, row: Row) -> Row:
-        """Return the row with plain layouts for all but weights, which differ in dims of size 1."""
+        """Return ``row`` with the plain layouts of ``_row`` for all operands but weights.
+
+        The given ones may differ from these in the order of dims of size 1.
+        """
         rows = zip(self.operands, row, self._row(False), strict=True)
         return [
             layout if operand.argument in _WEIGHTS else fixed for operand, layout, fixed in rows
         ]
 
     def make(self, *descs: Desc) -> Primitive:
-        """Return the primitive on the operands."""
+        """Return the recurrent primitive for a descriptor per operand."""
         by_argument = {
             operand.argument: desc for operand, desc in zip(self.operands, descs, strict=True)
         }
@@ -122,6 +129,6 @@ class Recurrent(OneDnnRoutine):
 
 
 def _order(dims: str) -> tuple[str, ...]:
-    """Return the dims as oneDNN numbers them, with a dim of one layer before directions."""
+    """Return the names in ``dims``; "", oneDNN's dim of layers, is put in front of "dir"."""
     order = tuple(dims.split())
     return ("", *order) if order[0] == "dir" else order

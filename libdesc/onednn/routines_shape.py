@@ -34,7 +34,7 @@ class Concat(FollowingRoutine):
     Args:
         sources: tensors of the same dims, whose sizes differ along ``axis`` only.
         dst: the same dims.
-        axis: the dim.
+        axis: the dim of the concatenation.
     """
 
     def __init__(self, sources: Sequence[VTensor], dst: VTensor, axis: str) -> None:
@@ -44,7 +44,7 @@ class Concat(FollowingRoutine):
         self.axis = order.index(axis)
 
     def rows(self) -> Iterator[Row]:
-        """Yield rows of one layout: that of each input in turn, then the usual ones."""
+        """Yield layouts to try, the same for all operands: that of each input, then usual ones."""
         candidates = [layout for source in self.operands[:-1] for layout in followed(source)]
         current = [produced(source) for source in self.tensors[:-1]]
         first = [layout for layout in current if layout is not None and not layout.is_any]
@@ -52,20 +52,20 @@ class Concat(FollowingRoutine):
             yield self.row(layout)
 
     def row(self, layout: Layout) -> Row:
-        """Return a row with one layout for all operands."""
+        """Return a layout per operand: ``layout`` for all."""
         return [layout] * len(self.operands)
 
     def make(self, *descs: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the concat primitive for a descriptor per operand."""
         return dnnl.concat(self.axis, list(descs[:-1]), descs[-1])
 
 
 class Pad(FollowingRoutine):
-    """Padding with zeros: dst is zeroed, then src is copied to its place in it.
+    """Padding with zeros: dst is zeroed, then src is copied into it.
 
     Args:
         src, dst: the same dims; dst is larger.
-        before: number of zeros before src, by dim.
+        before: number of zeros before src, by dim; 0 for a missing dim.
     """
 
     def __init__(self, src: VTensor, dst: VTensor, before: Mapping[str, int]) -> None:
@@ -74,15 +74,15 @@ class Pad(FollowingRoutine):
         self.begin = [before.get(dim, 0) for dim in order or ("",)]
 
     def row(self, layout: Layout) -> Row:
-        """Return a row with one layout for both."""
+        """Return a layout per operand: ``layout`` for both."""
         return [layout] * 2
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return src's layout for both: the primitive sees a part of dst."""
+        """Return src's layout for src and dst: the primitive works on a part of dst."""
         return layouts_of(primitive, self.operands[:1]) * 2
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the reorder from src to its place in dst.
+        """Return the reorder from src to the part of dst inside the padding.
 
         Raises:
             Decline: the reorder loses values, see ``loss``.
@@ -101,25 +101,25 @@ class Pad(FollowingRoutine):
 
 
 def _zero(dst: Desc) -> Primitive:
-    """Return a primitive that sets dst to 0, pads too: x < x is 0 for every x, also for NaN.
+    """Return a primitive that sets dst and its pads to 0: x < x is 0 for every x, also for NaN.
 
-    oneDNN's "gt" would not do: it is "not <=", which is true for NaN.
+    oneDNN's "gt" computes "not <=", which is true for NaN.
     """
     whole = flat(dst, keeps_zero=True)
     return dnnl.binary("lt", whole, whole, whole)
 
 
-#: Elements along a dim: (count, first, step).
+#: Elements along a dim: (count, first index, stride).
 Run = tuple[int, int, int]
 
 
 class Slice(FollowingRoutine):
-    """A copy of a part of a tensor: along each dim a range of elements, with a step.
+    """A copy of a part of a tensor: along each dim a range of elements, with a stride.
 
     Args:
         src, dst: the same dims.
-        runs: the elements of src that dst gets, by dim: (count, first, step), with a step above 0.
-            A missing dim is copied whole.
+        runs: the elements of src that dst gets, by dim: (count, first index, stride), with a stride
+            of at least 1. A missing dim is copied whole.
     """
 
     def __init__(self, src: VTensor, dst: VTensor, runs: Mapping[str, Run]) -> None:
@@ -128,22 +128,22 @@ class Slice(FollowingRoutine):
         self.runs = [runs.get(dim, (src.dims.get(dim, 1), 0, 1)) for dim in order or ("",)]
 
     def row(self, layout: Layout) -> Row:
-        """Return a row with one layout for both."""
+        """Return a layout per operand: ``layout`` for both."""
         return [layout] * 2
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return dst's layout for both: the primitive sees a part of src."""
+        """Return dst's layout for src and dst: the primitive works on a part of src."""
         return layouts_of(primitive, self.operands[1:]) * 2
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the reorder from the part of src to dst."""
+        """Return the reorder from the elements of src that are copied to dst."""
         return dnnl.reorder(self._part(src), dst)
 
     def _part(self, src: Desc) -> Desc:
-        """Return a descriptor of the elements of src that are copied, in place.
+        """Return a descriptor of the elements of src that are copied, in the memory of src.
 
         Raises:
-            Decline: a step does not divide its dim, and src has blocks or a dim starts after 0.
+            Decline: src has blocks or a first index above 0, and a stride does not divide its dim.
         """
         counts, starts = [count for count, _, _ in self.runs], [start for _, start, _ in self.runs]
         steps = [step if step == 1 or count > 1 else 1 for count, _, step in self.runs]
@@ -164,7 +164,12 @@ class Slice(FollowingRoutine):
 
 
 def loss(reorder: Primitive, source: Desc, target: Desc) -> str:
-    """Return which values a reorder loses, as a reason to decline; empty if none."""
+    """Return which values a reorder loses, as a reason to decline; empty if it loses none.
+
+    Args:
+        reorder: the primitive.
+        source, target: the descriptors of the two tensors.
+    """
     if reorder.kernel.startswith("simple") and source.dtype == target.dtype in ("bf16", "f16"):
         return f"its kernel {reorder.kernel} takes subnormals of {source.dtype} for zeros"
     return ""
@@ -181,9 +186,9 @@ class Reduction(FollowingRoutine):
     These dims are numbered last: oneDNN's kernels reduce the last dims only.
 
     Args:
-        alg: oneDNN's name of it: ``"mean"``, ``"sum"``, ``"max"``, ...
+        alg: oneDNN's name of the reduction: ``"mean"``, ``"sum"``, ``"max"``, ...
         src: any dims.
-        dst: some of these dims.
+        dst: some dims of src, each with its size there or size 1.
 
     Raises:
         Decline: no dim of more than one element is reduced, or a sum has more than ``MAX_SUM``
@@ -201,9 +206,9 @@ class Reduction(FollowingRoutine):
             raise Decline(f"adds up more than {MAX_SUM} elements in few lanes")
 
     def row(self, layout: Layout) -> Row:
-        """Return a row: src's layout, and for dst the same without the reduced dims.
+        """Return a layout per operand: ``layout`` for src, and without reduced dims for dst.
 
-        dst is not left to oneDNN, which may choose a layout that dst cannot have.
+        The layout of dst is not left to oneDNN, which may choose one that dst cannot have.
         """
         src, dst = (operand.tensor for operand in self.operands)
         restricted = layout.restrict(dst.dims)
@@ -212,10 +217,10 @@ class Reduction(FollowingRoutine):
         return [layout, restricted]
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive.
+        """Return the reduction primitive for the descriptors of src and dst.
 
         Raises:
-            Decline: it is reference code.
+            Decline: oneDNN has only reference code.
         """
         primitive: Primitive = dnnl.reduction(self.alg, src, dst)
         if is_reference(primitive):

@@ -32,7 +32,7 @@ T = TypeVar("T")
 #: The most elements of a mean, by element type: oneDNN adds them up in f32 one after another, and
 #: longer sums lose digits. Half floats have fewer digits to lose.
 MAX_MEAN = {"f32": 1 << 9, "bf16": 1 << 14, "f16": 1 << 14}
-#: Blocks of output channels in weights of ``brgconv_1x1``; it takes one of them, by the sizes.
+#: Blocks of output channels in weights of ``brgconv_1x1``; sizes decide which of them it takes.
 OUTPUT_BLOCKS = (24, 16)
 
 
@@ -40,11 +40,11 @@ class WindowRoutine(FusingRoutine):
     """The base of convolutions: a filter slides over an image, and oneDNN chooses every layout.
 
     oneDNN's kernels work along the last spatial dim. A spatial dim of size 1 is therefore numbered
-    before the others; its place in memory makes no difference.
+    before the others; where it is in memory makes no difference.
 
     Args:
         src: N C and spatial dims.
-        weights: O I and spatial dims, and G for groups; of a depthwise convolution I = 1.
+        weights: O I and spatial dims, and G for groups; I is 1 in a depthwise convolution.
         dst: N C and spatial dims.
         strides, dilations: one number per spatial dim; 1 is dense.
         pads: all beginnings, then all ends.
@@ -76,10 +76,10 @@ class WindowRoutine(FusingRoutine):
         self.window = (reordered(strides, turn), reordered(dilations, turn), begins, ends)
 
     def primitive(self, row: Row) -> Primitive:
-        """Return the primitive with its followers.
+        """Return the primitive with its followers, for a layout per operand.
 
-        If the layouts were decided before, or are those that oneDNN has just chosen, the comparison
-        with the primitive without followers is left out.
+        If the layouts were decided before, or are those that oneDNN has just chosen, the kernel is
+        not compared with that of the primitive without followers.
         """
         if (self.decided or self.answered) and len(row) == len(self.operands):
             fused = self.together(self.core, row, self.make)
@@ -96,7 +96,10 @@ class WindowRoutine(FusingRoutine):
     ) -> Primitive:
         """Return the primitive with its followers, on any kernel that fuses a sigmoid correctly.
 
-        Kernels on matrix products, and deconvolutions run as convolutions, make 0 of NaN there.
+        Kernels on matrix products, and deconvolutions run as convolutions, make 0 of NaN in a
+        fused sigmoid.
+
+        Args: see ``FusingRoutine.together``.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.
@@ -109,7 +112,7 @@ class WindowRoutine(FusingRoutine):
         return primitive
 
     def tried_rows(self) -> Iterator[Row]:
-        """Yield the usual rows, then each usual layout of images on both sides or on one."""
+        """Yield layouts to measure: ``rows``, then usual ones of src and dst, or of one of them."""
         yield from self.rows()
         for layout in followed(self.operands[0]):
             for src, dst in ((layout, layout), (layout, Layout.ANY), (Layout.ANY, layout)):
@@ -123,7 +126,11 @@ class Convolution(WindowRoutine):
     """
 
     def rows(self) -> Iterator[Row]:
-        """Yield rows for a kernel faster than oneDNN's first choice, then leave all to oneDNN."""
+        """Yield layouts to try, one per operand; the last ones leave all to oneDNN.
+
+        Before them come those of a kernel that is faster than the one that oneDNN would choose, if
+        there is such a kernel.
+        """
         if self._second_kernel_is_faster:
             taps = [dim for dim in self.core[1].order if dim not in ("O", "I")]
             for block in OUTPUT_BLOCKS:
@@ -133,7 +140,7 @@ class Convolution(WindowRoutine):
 
     @property
     def _second_kernel_is_faster(self) -> bool:
-        """Whether oneDNN's second kernel for a window of one element is faster than its first.
+        """True if oneDNN's second kernel for a window of one element is faster than its first.
 
         On AVX2 the first (``jit_1x1``) computes four pixels and eight outputs at a time. The second
         (``brgconv_1x1``) is faster for 25 to 100 pixels, and for 16 or 32 outputs.
@@ -148,7 +155,7 @@ class Convolution(WindowRoutine):
 
     @property
     def _is_dense(self) -> bool:
-        """Whether it has a window of one element, strides of 1, no pads and no groups."""
+        """True for a window of one element with strides of 1, without pads and groups."""
         strides, _, *pads = self.window
         weights = self.core[1]
         alone = all(size == 1 for dim, size in weights.tensor.dims.items() if dim not in "OI")
@@ -157,7 +164,10 @@ class Convolution(WindowRoutine):
         )
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
-        """Yield the kernels of the convolution, then, without followers, those of the product."""
+        """Yield the kernels of the convolution, then those of the product of matrices.
+
+        The latter are for images that are stored as matrices, if there are no followers.
+        """
         yield from super().kernels(row)
         if self._is_dense and not self.follows and are_matrices(self.core, row):
             for kind in PRODUCTS:
@@ -165,7 +175,7 @@ class Convolution(WindowRoutine):
                 yield from compiled(lambda: self.build((), (), make))  # noqa: B023  # used at once
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return the layouts that a primitive works in, be it a convolution or a product."""
+        """Return the layouts, one per operand, of a primitive: a convolution or a product."""
         if primitive.kind in PRODUCTS:
             return product_layouts(primitive, self.core)
         return super().layouts(primitive)
@@ -173,7 +183,7 @@ class Convolution(WindowRoutine):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """Return the primitive."""
+        """Return the convolution primitive for these descriptors."""
         return dnnl.convolution(src, weights, bias, dst, *self.window, attr)
 
 
@@ -185,9 +195,9 @@ class Deconvolution(WindowRoutine):
     """
 
     def rows(self) -> Iterator[Row]:
-        """Yield a row that leaves all to oneDNN, then channels last and first.
+        """Yield layouts to try: all left to oneDNN, then images with channels last, then first.
 
-        The layouts that oneDNN chooses may have pads that it does not zero.
+        oneDNN may choose layouts with pads that it does not zero.
         """
         yield from super().rows()
         order = self.operands[0].order
@@ -198,7 +208,7 @@ class Deconvolution(WindowRoutine):
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
-        """Return the primitive."""
+        """Return the deconvolution primitive for these descriptors."""
         return dnnl.deconvolution(src, weights, bias, dst, *self.window, attr)
 
 
@@ -210,8 +220,9 @@ class Resampling(FollowingRoutine):
         src, dst: the same dims; sizes differ from the third dim on, as oneDNN numbers them.
 
     Raises:
-        Decline: sizes of the first two dims differ, or a dim keeps its size under ``"linear"``:
-            there oneDNN adds 0 times a neighbour, which is NaN if that is infinite.
+        Decline: sizes of the first two dims differ, or another dim keeps its size and ``alg``
+            is ``"linear"``: along it oneDNN would add 0 times a neighbour, which is NaN if the
+            neighbour is infinite.
     """
 
     def __init__(self, alg: str, src: VTensor, dst: VTensor) -> None:
@@ -225,7 +236,7 @@ class Resampling(FollowingRoutine):
         self.alg = alg
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the resampling primitive for the descriptors of src and dst."""
         return dnnl.resampling(self.alg, src, dst)
 
 
@@ -260,12 +271,12 @@ class Pooling(FollowingRoutine):
         self.window = (tuple(kernel), tuple(strides), tuple(dilations), *halves(pads))
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive."""
+        """Return the pooling primitive for the descriptors of src and dst."""
         return dnnl.pooling(self.kind, src, dst, *self.window)
 
 
 def reordered(numbers: Sequence[T], turn: Sequence[int]) -> tuple[T, ...]:
-    """Return numbers of spatial dims in another order of the dims."""
+    """Return numbers in another order: ``turn`` has the index of each number of the result."""
     return tuple(numbers[place] for place in turn)
 
 

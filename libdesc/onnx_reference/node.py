@@ -39,9 +39,12 @@ _SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True)
 class OneNode:
-    """A model of a single node: operator, attributes and versions, as the bytes of a ModelProto.
+    """A model of a single node: operator, attributes and versions.
 
-    Its text is for people: long attributes are cut.
+    ``repr`` is for people: it cuts long attributes.
+
+    Attributes:
+        data: the bytes of the ``ModelProto``.
     """
 
     data: bytes
@@ -56,7 +59,7 @@ class OneNode:
 
     @cached_property
     def evaluator(self) -> ReferenceEvaluator:
-        """The evaluator of the model.
+        """ONNX's reference evaluator of the model.
 
         Raises:
             NotImplementedError: the operator may never end. ONNX's own errors pass unchanged.
@@ -69,7 +72,7 @@ class OneNode:
 
     @property
     def label(self) -> str:
-        """The operator, with its domain: ``onnx::Det``."""
+        """The domain and the name of the operator: ``onnx::Det``."""
         return f"{self._node.domain or 'onnx'}::{self._node.op_type}"
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
@@ -155,5 +158,5 @@ def run_node(ctx: Context, op: OnnxNode, *operands: VTensor) -> None:
 
 
 def version() -> str:
-    """Return ONNX's version and the purpose of the library."""
+    """Return ONNX's version, and what the library is for, as a text."""
     return f"onnx.reference {version_of('onnx')}: whatever else ONNX has, slowly"

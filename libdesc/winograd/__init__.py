@@ -1,6 +1,6 @@
 """Winograd's algorithm as a library of VTensor: its description, its handlers, and its kernels.
 
-Invokers return the routines of this package. Importing it loads nothing native.
+Invokers return the routines of this package. Importing the package loads nothing native.
 """
 
 from vtensor.language.public import names_of

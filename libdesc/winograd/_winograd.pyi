@@ -1,6 +1,7 @@
-"""The types of the extension modules, which have the same kernels, once per instruction set.
+"""The types of Winograd's extension modules, which have the same kernels, one per instruction set.
 
-There is no module of this name. A test compares this file with the modules' own signatures.
+There is no module of this name. A test compares this file with the modules' own signatures and
+docstrings.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ class Kernel(Protocol):
 
     @property
     def kernel(self) -> str:
-        """Its name."""
+        """The kernel's name."""
 
     @property
     def scratch_bytes(self) -> int:
-        """Its last slot is scratch, if any."""
+        """Bytes of scratch memory, the step's last slot; 0 if it needs none."""
 
     def __vtensor_step__(self) -> object:
         """Return a capsule with a step of native/include/vtensor/step.h."""

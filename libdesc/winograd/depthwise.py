@@ -60,16 +60,24 @@ class Depthwise(ImageRoutine):
         return f"depthwise {self.taps[0]}x{self.taps[1]}"
 
     def row(self, src: Layout, dst: Layout) -> list[Layout]:
-        """Return the layouts of ``tensors`` for these layouts of src and dst."""
+        """Return the layouts of ``self.tensors``, from those of src and dst."""
         return self.row_of(src, Layout(f"GOIhw{native.load().lanes}g"), dst)
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
-        """Return the layouts with both images in the best one: src's own if there is a kernel."""
+        """Return the layouts by operand index, with src and dst in one layout.
+
+        It is the one in which src is produced, or another one if there is no kernel for that.
+        """
         image = self.image_layouts()[0]
         return dict(enumerate(self.by_operand(call, self.row(image, image))))
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if there is a kernel for these layouts, else the reason why not."""
+        """Return None if there is a kernel for these layouts, else the reason why not.
+
+        Args:
+            call: the call.
+            row: a layout per operand of the call.
+        """
         try:
             layouts = self.by_tensor(call, row)
         except LayoutError as why:
@@ -84,11 +92,11 @@ class Depthwise(ImageRoutine):
         return None
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Yield a variant for each layout of images."""
+        """Yield a variant for each layout that src and dst may have; both have the same one."""
         for image in self.image_layouts():
             forms = forms_on(call.device, self.by_operand(call, self.row(image, image)))
             yield Variant(call.library, forms, kernel=self.kernel)
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Make the call: one step."""
+        """Emit the call as one step."""
         self.make(native.load().depthwise, tensors, taps=self.taps, strides=self.strides)

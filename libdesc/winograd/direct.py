@@ -1,6 +1,6 @@
-"""The routine of convolutions of few channels, with channels before the spatial dims.
+"""The routine of convolutions whose input has few channels, in the layout NCHW.
 
-Images are delivered in that layout; in any other, most of each vector would be pads.
+Models get their images in this layout. In another one, most of each vector would be pads.
 """
 
 from __future__ import annotations
@@ -71,16 +71,21 @@ class Direct(ImageRoutine):
         return f"direct {self.taps[0]}x{self.taps[1]}"
 
     def rows(self) -> list[list[Layout]]:
-        """Return the layouts of ``tensors``, the best first: one row for each layout of dst."""
+        """Return the layouts of ``self.tensors``: a list for each layout of dst, the best first."""
         weights = Layout(f"OIhw{native.load().lanes}o")
         return [self.row_of(CHANNELS_FIRST, weights, dst) for dst in self.image_layouts()]
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
-        """Return the first row of layouts."""
+        """Return the first of ``rows``, by operand index."""
         return dict(enumerate(self.by_operand(call, self.rows()[0])))
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if there is a kernel for these layouts, else the reason why not."""
+        """Return None if there is a kernel for these layouts, else the reason why not.
+
+        Args:
+            call: the call.
+            row: a layout per operand of the call.
+        """
         try:
             layouts = self.by_tensor(call, row)
         except LayoutError as why:
@@ -98,7 +103,7 @@ class Direct(ImageRoutine):
             yield Variant(call.library, forms, kernel=self.kernel)
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Make the call: one step."""
+        """Emit the call as one step."""
         dst = tensors[-1]
         self.make(
             native.load().direct,
@@ -118,9 +123,9 @@ def convolution(
     dilations: Sequence[int],
     follow: Sequence[Follower] = (),
 ) -> ImageRoutine:
-    """Return Winograd's convolution, else, for few channels, the direct one.
+    """Return Winograd's convolution, or ``Direct`` if Winograd's declines and src has few channels.
 
-    The arguments are those of ``Convolution`` and ``Direct``.
+    Args: see ``Convolution`` and ``Direct``.
 
     Raises:
         Decline: neither takes the convolution.

@@ -1,4 +1,4 @@
-"""The handlers of the library's description. Importing them loads nothing native."""
+"""The handlers of Winograd's description. Importing them loads nothing native."""
 
 from __future__ import annotations
 

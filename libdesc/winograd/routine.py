@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 
 #: Block of output channels in the weights: ``kPanel`` in native/winograd/product.h.
 PANEL = 32
-#: Largest accepted ratio of a tile's multiplications to the direct convolution's, with the tiles
-#: that reach over the edge; the transforms take the rest.
+#: Largest accepted ratio of the multiplications of all tiles, also of those that reach over the
+#: edge, to the direct convolution's; with a larger one, transforms take the time that is saved.
 MAX_SHARE = 0.8
 
-#: Numbers of pixels, and least bytes of weights, for which a filter of one element is faster here
-#: than in other libraries: with more pixels weights matter less, and fewer bytes are in a cache
+#: Numbers of pixels, and least bytes of weights, for which a filter of one element is faster in
+#: this library than in others: with more pixels weights matter less, and fewer bytes are in a cache
 #: anyway.
 SMALL_IMAGES, LARGE_WEIGHTS = range(17, 65), 1 << 17
 
-#: Lengths of filters along one dim that have tiles, and of phases of square filters of stride 2.
+#: Lengths for which there are tiles: of a filter along one dim, and of a phase of a square filter
+#: of stride 2.
 LINE_TAPS, PHASE_TAPS = (3, 7), (3, 4)
 
 CHANNELS_LAST, CHANNELS_FIRST = Layout("NHWC"), Layout("NCHW")
@@ -64,21 +65,23 @@ class TileSize(NamedTuple):
 
     @property
     def phase(self) -> tuple[int, int]:
-        """Elements of each phase of the filter, down and across; all of it for stride 1."""
+        """Height and width of each phase of the filter; those of the filter itself for stride 1."""
         down, across = (ceil(taps / self.step) for taps in self.taps)
         return down, across
 
     @property
     def weights(self) -> Layout:
-        """The layout of transformed weights without groups."""
+        """The layout of transformed weights of a convolution without groups."""
         return self._weights_layout([("O", 0), ("I", 0), ("O", PANEL)])
 
     def of_groups(self, width: int, lanes: int) -> Layout:
-        """Return the layout of transformed weights of groups, in vectors of output channels.
+        """Return the layout of transformed weights of a convolution with groups.
+
+        The last axis is a vector of output channels, which may be those of several groups.
 
         Args:
-            width: channels of a group.
-            lanes: elements of a vector.
+            width: number of channels of a group.
+            lanes: number of elements of a vector.
         """
         if width < lanes:
             return self._weights_layout([("G", 0), ("I", 0), ("G", lanes // width), ("O", 0)])
@@ -92,7 +95,7 @@ class TileSize(NamedTuple):
         return Layout.of_axes(axes, Encoding("f32", tile=tile, step=self.step) if tile else None)
 
     def share(self, dst: Sequence[int]) -> float:
-        """Return the ratio of this tile's multiplications to the direct convolution's.
+        """Return the multiplications with this tile size, as a fraction of a direct convolution's.
 
         Args:
             dst: height and width of the result.
@@ -106,8 +109,11 @@ class TileSize(NamedTuple):
 
 
 def tiles(taps: tuple[int, int], step: int = 1) -> list[TileSize]:
-    """Return the tile sizes for a filter: 3x3, along one dim, of one element, or of stride 2; empty
-    for any other.
+    """Return the tile sizes for a filter, the smallest first; empty if there is no kernel.
+
+    Args:
+        taps: height and width of the filter: 3x3, 1x1, a line, or a square one of stride 2.
+        step: the filter's stride in both dims.
 
     >>> [str(tile) for tile in tiles((3, 3))], [str(tile) for tile in tiles((1, 7))]
     (['F(2x2,3x3)', 'F(4x4,3x3)', 'F(6x6,3x3)'], ['F(1x2,1x7)', 'F(1x4,1x7)'])
@@ -129,7 +135,7 @@ def tiles(taps: tuple[int, int], step: int = 1) -> list[TileSize]:
 
 
 class ImageRoutine(Routine):
-    """A routine from an image to an image, with fused followers.
+    """The base of routines from one image to another, with fused followers.
 
     It fuses the sum with a bias along C and with an operand of dst's dims and layout, each at most
     once, and last at most one function that bounds the result.
@@ -163,7 +169,11 @@ class ImageRoutine(Routine):
         super().__init__([src, weights, *added, dst], follow=follow)
 
     def _take(self, follower: Follower, dst: VTensor) -> None:
-        """Fuse one more follower, or decline."""
+        """Fuse one more follower.
+
+        Raises:
+            Decline: it cannot be fused.
+        """
         does = follower.expression(X, [OTHER] * len(follower.operands))
         if does is not None and (self.low, self.high) == (-inf, inf):
             if len(follower.operands) == 1 and binary(does) == "add":
@@ -179,7 +189,10 @@ class ImageRoutine(Routine):
         raise Decline(f"cannot fuse {info_of(follower.op).name} here")
 
     def image_layouts(self) -> list[Layout]:
-        """Return the layouts of images, the best first: src's own if it is among them."""
+        """Return the layouts that images may have, the best first.
+
+        The layout in which src is produced is the first, if there is a kernel for it.
+        """
         lanes = native.load().lanes
         layouts = [
             CHANNELS_LAST,
@@ -188,20 +201,29 @@ class ImageRoutine(Routine):
         return sorted(layouts, key=lambda layout: layout != produced(self.tensors[0]))
 
     def row_of(self, src: Layout, weights: Layout, dst: Layout) -> list[Layout]:
-        """Return the layouts of ``tensors``, from those of src, weights and dst."""
+        """Return the layouts of ``self.tensors``, from those of src, weights and dst."""
         added = [Layout("C")] if "bias" in self.added else []
         added += [dst] if "other" in self.added else []
         return [src, weights, *added, dst]
 
     def by_operand(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
-        """Return the layouts of the call's operands, from those of ``tensors``."""
+        """Return the layouts of the call's operands.
+
+        Args:
+            call: the call.
+            row: the layouts of ``self.tensors``, which may be views of the operands.
+        """
         by_operand = [Layout.ANY] * len(call.operands)
         for tensor, layout in zip(self.tensors, row, strict=True):
             by_operand[call.index(tensor)] = to_base(layout, tensor)
         return by_operand
 
     def by_tensor(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
-        """Return the layouts of ``tensors``, from those of the call's operands.
+        """Return the layouts of ``self.tensors``, which may be views of the call's operands.
+
+        Args:
+            call: the call.
+            row: a layout per operand of the call.
 
         Raises:
             LayoutError: a layout cannot be expressed in a tensor's own dims.
@@ -211,12 +233,12 @@ class ImageRoutine(Routine):
     def make(
         self, kernel: Callable[..., Kernel], tensors: Sequence[PTensor], **filter_: object
     ) -> None:
-        """Emit one step.
+        """Emit the call as one step.
 
         Args:
-            kernel: makes the native kernel.
-            tensors: the operands.
-            filter_: arguments of the kernel that describe the filter.
+            kernel: the native function that makes the kernel.
+            tensors: the operands, in the order of ``self.tensors``.
+            filter_: those arguments of ``kernel`` that describe the filter.
         """
         src, *_, dst = tensors
         in_planes = src.required_layout == CHANNELS_FIRST
@@ -238,9 +260,9 @@ class ImageRoutine(Routine):
 
 
 def is_faster(strides: Sequence[int], src: VTensor, weights: VTensor) -> bool:
-    """Return whether a convolution is faster here than by oneDNN's kernels, and as exact.
+    """Return whether this library computes a convolution faster than oneDNN, and as exactly.
 
-    It is for a filter of one element with more weights than the image has pixels: weights are
+    It does for a filter of one element, if there are more output channels than pixels: weights are
     prefetched, and each thread has its own if they divide evenly.
 
     >>> src = VTensor("f32", {"N": 1, "C": 512, "H": 7, "W": 7})
@@ -308,11 +330,13 @@ class Convolution(ImageRoutine):
         super().__init__(src, weights, dst, pads, follow)
 
     def _check_groups(self, weights: VTensor) -> None:
-        """Check that groups have as many outputs as channels, in whole vectors, and 3x3 filters of
-        stride 1.
+        """Check that there is a kernel for the groups.
+
+        A group must have as many outputs as channels; groups must fill whole vectors. Filters must
+        be 3x3, with stride 1.
 
         Raises:
-            Decline: they do not.
+            Decline: there is none.
         """
         width, lanes = weights.size("I"), native.load().lanes
         fit = lanes % width == 0 or width % lanes == 0
@@ -328,20 +352,25 @@ class Convolution(ImageRoutine):
         return tile.of_groups(self.tensors[1].size("I"), native.load().lanes)
 
     def source_layouts(self) -> list[Layout]:
-        """Return the layouts of src, the best first. Phases are read from unblocked channels."""
+        """Return the layouts that src may have, the best first.
+
+        A filter of stride 2 needs channels without blocks.
+        """
         if self.step == 1:
             return self.image_layouts()
         layouts = [CHANNELS_FIRST, CHANNELS_LAST]
         return sorted(layouts, key=lambda layout: layout != produced(self.tensors[0]))
 
     def layout_pairs(self) -> list[tuple[Layout, Layout]]:
-        """Return the pairs of layouts of src and dst that are offered, the best first."""
+        """Return pairs of layouts that src and dst may have, the best first."""
         if self.step == 1:
             return [(image, image) for image in self.image_layouts()]
         return [(src, dst) for src in self.source_layouts() for dst in self.image_layouts()]
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
-        """Return the layouts for the second largest tile: most of the gain at little error.
+        """Return the layouts by operand index, for the second largest tile.
+
+        It has most of the speed of the largest one, and a smaller error.
 
         Raises:
             Decline: the weights are not constant and would be transformed in each run.
@@ -354,8 +383,14 @@ class Convolution(ImageRoutine):
         return dict(enumerate(self.by_operand(call, row)))
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if the layouts are those of one tile size, and results are exact or the plan
-        has a tolerance; else the reason why not.
+        """Return None if the library takes these layouts, else the reason why not.
+
+        They must be those of one tile size. If results are approximate, the plan must have a
+        tolerance.
+
+        Args:
+            call: the call.
+            row: a layout per operand of the call.
         """
         if self.inexact and not call.evaluation.tolerance:
             return "its results are inexact; the plan's tolerance is 0"
@@ -380,7 +415,7 @@ class Convolution(ImageRoutine):
         return None
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Yield a variant for each tile size, in each pair of layouts of images."""
+        """Yield a variant for each tile size and each pair of layouts of src and dst."""
         for src, dst in self.layout_pairs():
             for tile in self.tiles:
                 row = self.row_of(src, self.weights_layout(tile), dst)
@@ -388,7 +423,7 @@ class Convolution(ImageRoutine):
                 yield Variant(call.library, forms, kernel=str(tile))
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Make the call: one step."""
+        """Emit the call as one step."""
         _, weights, *_, dst = tensors
         tile = next(
             candidate
