@@ -33,8 +33,7 @@ class Library(Protocol):
         """File and line of the guideline's code; empty if unknown."""
 
     def guideline(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layouts that the library prefers for the call, by operand index, inputs first.
-        """
+        """Return the layouts that the library prefers for the call, by operand index."""
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """Return None if the library takes the call with one layout per operand, else the
