@@ -25,10 +25,15 @@ class Clock(Protocol):
         return self.basis == "measured"
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Return the nanoseconds of a node in its variant; None if they are unknown."""
+        """Return the nanoseconds of a node in its variant; None if they are unknown.
+
+        ``values`` has the graph's tensors by name.
+        """
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Return the nanoseconds of a Transform of a value; None if they are unknown."""
+        """Return the nanoseconds of a Transform that makes ``change`` of a value's layout; None if
+        they are unknown.
+        """
 
 
 class Probing(Clock, Protocol):

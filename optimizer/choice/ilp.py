@@ -1,8 +1,9 @@
 """The choice of variants as an integer program.
 
-Each open node has a one-hot vector x over its variants. If both ends of an edge are open, variables
-y[s, t] are 1 if the value is made in layout s and wanted in t. The sums of y over s and over t are
-the vectors of the two ends, which makes the relaxation tight. Objectives differ in their sums.
+Each open node has a one-hot vector x over its variants. If both ends of an edge are open, variable
+y[s, t] is 1 if the value is made in layout s and wanted in layout t, else 0. The sums of y over s
+and over t are the vectors of the two ends, which makes the relaxation tight. The objectives are
+different sums of x, y and z, which is 1 for each Transform that is needed.
 
 Source: the paper, section 5.2.
 """
@@ -35,7 +36,7 @@ EndLayouts = Mapping[Layout, Any]
 
 
 class Solution(NamedTuple):
-    """A choice, and what the solver proved of it.
+    """A choice of variants, and what the solver proved of it.
 
     Attributes:
         chosen: the index of the chosen variant, by open node.
@@ -58,7 +59,8 @@ def choose(
     """Return the variants of least cost within the limits of errors and packed constants.
 
     sum of (added[variant] / budget)^2 * x[variant] <= 1, and
-    sum of bytes[variant] * x[variant] <= room, where bytes are those beyond the resolver's variant.
+    sum of bytes[variant] * x[variant] <= room, where bytes are those of packed constants beyond the
+    resolver's variant.
 
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; among
     equals, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges. ``time``:
@@ -69,8 +71,8 @@ def choose(
         objective: ``shared``, ``paper`` or ``time``.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
-        forbidden: a Transform that the choice may not need, for ``shared``: y[s, t] = 0. It has to
-            be avoidable (``Problem.avoidable``).
+        forbidden: for ``shared``, a Transform that the choice may not need: y[s, t] = 0. Some
+            choice has to do without it (``Problem.avoidable``).
 
     Raises:
         SolverError: the solver is missing, fails, or finds nothing within its time.
@@ -90,7 +92,13 @@ def choose(
 
 
 class _Program:
-    """The variables and constraints of a problem, as a PuLP model."""
+    """The variables and constraints of a problem, as a PuLP model.
+
+    Args:
+        problem: the variants and limits.
+        tied: nodes whose variant follows from another node's, so that they have no variables of
+            their own.
+    """
 
     def __init__(self, problem: Problem, tied: Mapping[str, Tie]) -> None:
         self.pulp = pulp = import_on_thread("pulp")
@@ -111,7 +119,10 @@ class _Program:
         self._row(*self._packed())
 
     def _errors(self) -> tuple[list[Any], float]:
-        """Return the terms of the row of errors, squared shares over the budget, and its limit."""
+        """Return the terms and the limit of the constraint on errors.
+
+        The terms are the squares of what variants add to the error, relative to the budget.
+        """
         allowed = self.problem.allowed
         budget = allowed.budget if allowed else 0.0
         terms = [
@@ -122,7 +133,9 @@ class _Program:
         return terms, 1 - ROUNDING
 
     def _packed(self) -> tuple[list[Any], float]:
-        """Return the terms of the row of packed constants, megabytes more, and its limit."""
+        """Return the terms and the limit of the constraint on packed constants, in megabytes beyond
+        those of the resolver's variants; no terms without a limit.
+        """
         room = self.problem.room
         if room is None:
             return [], 0
@@ -144,7 +157,7 @@ class _Program:
         return self.pulp.lpSum(y for (_, s, t), y in self._edges() if s != t)
 
     def nanoseconds(self) -> Any:
-        """Return the time of open nodes and needed Transforms, as an expression."""
+        """Return the nanoseconds of open nodes and needed Transforms, as an expression."""
         kernels = (
             self.problem.charged(node, number) * x
             for node in self.problem.variants
@@ -154,12 +167,18 @@ class _Program:
         return self.pulp.lpSum([*kernels, *changes])
 
     def transforms(self, forbidden: Edge | None = None) -> Any:
-        """Return the bytes of the needed Transforms, as an expression; their number breaks ties."""
+        """Return the bytes of the needed Transforms, as an expression, in which their number breaks
+        ties.
+
+        ``self.unit`` is set to the bytes that 1 of the expression stands for. ``forbidden`` is as
+        for ``choose``.
+        """
         from fractions import Fraction
 
         owed = self._owed(forbidden)
         sizes = {edge: self.problem.bytes(*edge) for edge in owed}
-        unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1  # more than all of them together
+        # one ``unit`` of bytes weighs more than all Transforms that are counted
+        unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1
         self.unit = Fraction(unit, weight)
         return self.pulp.lpSum(
             (size // unit * weight + 1) * self._any_of(owed[edge]) for edge, size in sizes.items()
@@ -172,7 +191,14 @@ class _Program:
         solver: str,
         time_limit: float,
     ) -> Solution:
-        """Minimise an expression; ``cost`` returns the cost of a choice, fixed parts included."""
+        """Minimise an expression.
+
+        Args:
+            objective: the expression.
+            cost: returns the cost of a choice, the parts that no choice changes included.
+            solver: name of the solver; empty is the first that is installed.
+            time_limit: seconds for the solver.
+        """
         self.model.setObjective(objective + 0 * next(iter(self.x.values()))[0])
         solved = solve(self.model, solver, time_limit)
         chosen = {
@@ -183,7 +209,10 @@ class _Program:
         return Solution(chosen, solved, cost(chosen) - ceil(min(slack * self.unit, cost(chosen))))
 
     def _owed(self, forbidden: Edge | None = None) -> dict[Edge, list[Any]]:
-        """Map each Transform (value, source, target) to the 0/1 variables of edges that need it."""
+        """Return, by Transform (value, source, target), the 0/1 variables of edges that need it.
+
+        The variables of the Transform ``forbidden`` are constrained to 0.
+        """
         owed: dict[Edge, list[Any]] = {}
         for edge, y in self._edges():
             if edge[1] != edge[2]:
@@ -217,7 +246,14 @@ class _Program:
                             yield (value, s, t), p if len(sources) > 1 else q
 
     def _both(self, value: str, made: EndLayouts, wanted: EndLayouts) -> Iterator[tuple[Edge, Any]]:
-        """Yield the layouts and the variable of an edge with two open ends, and constrain them."""
+        """Constrain the variables of an edge with two open ends, and yield each with its (value,
+        source, target).
+
+        Args:
+            value: the value of the edge.
+            made: the end at the node that makes the value.
+            wanted: the end at the node that reads the value.
+        """
         y = {(s, t): self._variable("y") for s in made for t in wanted}
         for s, p in made.items():
             self.model += self.pulp.lpSum(y[s, t] for t in wanted) == p
@@ -234,7 +270,13 @@ class _Program:
         return self._end(use.node, lambda number: self.problem.wanted(value, use, number))
 
     def _end(self, node: str, layout: Any) -> EndLayouts:
-        """Map each layout to the sum of the variants that have it; a single layout to 1."""
+        """Return, by layout, the sum of the variables of the node's variants that have it; 1 if
+        there is one layout.
+
+        Args:
+            node: name of the node; one without variables has one layout.
+            layout: returns the layout of a variant, given its index.
+        """
         if node not in self.x:
             return {layout(0): 1}
         variants: dict[Layout, list[Any]] = {}

@@ -42,7 +42,7 @@ Edge = tuple[str, Layout, Layout]
 
 
 def with_doubt(variant: Variant) -> int:
-    """Return a variant's nanoseconds; plus their noise, if several steps were measured."""
+    """Return a variant's nanoseconds, 0 if unknown; plus noise if several steps were measured."""
     ns = variant.ns or 0
     return ns + ceil(ns * PIECES_NOISE) if variant.pieces and variant.basis == "measured" else ns
 
@@ -55,7 +55,13 @@ class Traffic(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A use of a value: a node's input, by its index; or a delivery: a layout and no node."""
+    """A use of a value: by a node, or as an output of the graph.
+
+    Attributes:
+        node: name of the node; empty for an output.
+        place: index of the value among the node's inputs.
+        layout: the layout in which an output is wanted; None for a node, whose variant decides.
+    """
 
     node: str
     place: int
@@ -69,12 +75,12 @@ class Problem:
     Attributes:
         graph: the lowered graph, without Transforms.
         variants: the variants of each open node, the resolver's first; nodes in topological order.
-        clock: times of Transforms, for the objective ``time``.
+        clock: times of Transforms, for the objective ``time``; else None.
         margin: charge of ``time`` for another library or kernel than the first variant's, and for
-            fewer followers, as a part of the first variant's time. Variants with measured times are
-            not charged (``with_doubt``).
-        shares: what each inexact variant adds to the error of the results.
-        allowed: the limit of all these errors; None if there is no inexact variant.
+            fewer followers, as a fraction of the first variant's time. Variants with measured times
+            are charged their noise instead (``with_doubt``).
+        shares: what each approximate variant adds to the error of the results.
+        allowed: the limit of all these errors; None if no approximate variant is admitted.
         room: bytes by which packed constants may exceed those of the resolver's variants; None is
             no limit.
         price: nanoseconds that ``time`` charges for each Transform on top of its time.
@@ -101,10 +107,10 @@ class Problem:
         room: int | None = None,
         price: float = 0.0,
     ) -> Problem:
-        """Return the problem of a graph, without the nodes that have one variant.
+        """Return the problem of a graph; nodes with one variant are left out of ``variants``.
 
-        ``price`` is here a part of the time of all nodes in their first variants. Other arguments
-        are as the attributes.
+        ``price`` is here a fraction of the time of all nodes in their first variants. Other
+        arguments are as the attributes.
         """
         charge = ceil(price * sum(of_node[0].ns or 0 for of_node in variants.values()))
         graph, shares = graph.bare, Shares()
@@ -126,7 +132,9 @@ class Problem:
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
-        """The uses of each value that is no constant, without deliveries in any layout."""
+        """The uses of each value that is no constant, by value; outputs of the graph that may have
+        any layout are left out.
+        """
         uses: dict[str, list[Use]] = {}
         for node in self.graph.operators:
             for index, name in enumerate(node.inputs):
@@ -139,7 +147,7 @@ class Problem:
         return uses
 
     def value(self, name: str) -> Value:
-        """Return a value of the graph."""
+        """Return the value of the graph named ``name``."""
         return self.graph.values[name]
 
     def variants_of(self, node: str) -> Sequence[Variant]:
@@ -147,7 +155,7 @@ class Problem:
         return self.variants.get(node) or (self.nodes[node].variant,)
 
     def same(self, value: str, layout: Layout) -> Layout:
-        """Return one representative of the layouts that place each element of a value alike."""
+        """Return the layout that stands for all layouts equal to ``layout`` for a value's sizes."""
         dims = self.value(value).dims
         known = self._known.setdefault(tuple(dims.items()), {})
         if layout not in known:
@@ -156,7 +164,9 @@ class Problem:
         return known[layout]
 
     def made(self, value: str, number: int) -> Layout:
-        """Return the layout in which a value is made if its maker runs in variant ``number``."""
+        """Return the layout in which a value is made if its maker runs in variant ``number``; the
+        value's own layout if no node makes it.
+        """
         if value not in self.makers:
             return self.same(value, self.value(value).layout)
         node = self.nodes[self.makers[value]]
@@ -164,7 +174,10 @@ class Problem:
         return self.same(value, self.variants_of(node.name)[number].layouts[place])
 
     def wanted(self, value: str, use: Use, number: int) -> Layout:
-        """Return the layout in which a use wants a value if its node runs in variant ``number``."""
+        """Return the layout in which ``use`` wants a value if the node runs in variant ``number``.
+
+        An output of the graph has the layout of ``use``, whatever ``number`` is.
+        """
         if use.layout is not None:
             return self.same(value, use.layout)
         return self.same(value, self.variants_of(use.node)[number].layouts[use.place])
@@ -199,13 +212,15 @@ class Problem:
         return with_doubt(variant) + doubtful * ceil((first.ns or 0) * self.margin)
 
     def chosen_shares(self, chosen: Mapping[str, int]) -> tuple[Share, ...]:
-        """Return the shares of the inexact variants of a choice in the error of the results."""
+        """Return what each approximate variant of a choice adds to the error of the results."""
         none: Mapping[int, Share] = {}
         rows = ((self.shares.get(name, none), number) for name, number in chosen.items())
         return tuple(shares[number] for shares, number in rows if number in shares)
 
     def packed_more(self, node: str, number: int) -> int:
-        """Return the bytes that a variant's packed constants take beyond the first variant's."""
+        """Return the bytes that a variant's packed constants take beyond the first variant's;
+        negative if they take less.
+        """
         first, variant = self.variants[node][0], self.variants[node][number]
         return sum(
             now.nbytes(value.dims, value.dtype) - then.nbytes(value.dims, value.dtype)
@@ -225,9 +240,12 @@ class Problem:
     def edges(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Layout, Layout, Use]]:
-        """Yield each use: value, layout in which it is made, layout in which it is wanted, use.
+        """Yield the edges in a choice: value, layout in which it is made, layout in which it is
+        wanted, use.
 
-        ``values`` restricts the edges to these values; None is all.
+        Args:
+            chosen: index of variant by node; 0 for other nodes.
+            values: the values whose edges are yielded; None is all.
         """
         for value in self.uses if values is None else values:
             source = self.made(value, chosen.get(self.makers.get(value, ""), 0))
@@ -235,35 +253,44 @@ class Problem:
                 yield value, source, self.wanted(value, use, chosen.get(use.node, 0)), use
 
     def avoidable(self, edge: Edge) -> bool:
-        """Return whether some choice makes or wants the value in other layouts than ``edge``."""
+        """Return whether some choice does not need the Transform ``edge``."""
         value, source, _ = edge
         if any(self.made(value, i) != source for i in self._numbers(self.makers.get(value))):
             return True
         return all(self._can_avoid(edge, use.node) for use in self.uses[value])
 
     def _can_avoid(self, edge: Edge, node: str) -> bool:
-        """Return whether a node has a variant that does not need the Transform ``edge``."""
+        """Return whether a node has a variant that does not want the value of the Transform
+        ``edge`` in its target layout.
+        """
         value, _, target = edge
         uses = [use for use in self.uses[value] if use.node == node]
         numbers = self._numbers(node)
         return any(all(self.wanted(value, use, i) != target for use in uses) for i in numbers)
 
     def _numbers(self, node: str | None) -> range:
-        """Return the indices of a node's variants; a caller of the session has one."""
+        """Return the indices of a node's variants; only 0 for a fixed node, or if ``node`` is no
+        node of the graph.
+        """
         return range(len(self.variants.get(node or "", [0])))
 
     def shared_cost(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None
     ) -> Traffic:
-        """Return the cost for the objective ``shared``: identical Transforms count once.
+        """Return the cost of a choice for the objective ``shared``: bytes and number of Transforms,
+        identical ones counted once.
 
-        ``values`` restricts it to Transforms of these values; None is all.
+        Args:
+            chosen: index of variant by node; 0 for other nodes.
+            values: the values whose Transforms are counted; None is all.
         """
         owed = self._owed(chosen, values)
         return Traffic(sum(self.bytes(*edge) for edge in owed), len(owed))
 
     def time_cost(self, chosen: Mapping[str, int]) -> int:
-        """Return the nanoseconds of open nodes, and of Transforms counted as in ``shared``."""
+        """Return the cost of a choice for the objective ``time``: nanoseconds of open nodes, and of
+        Transforms, identical ones counted once.
+        """
         kernels = (self.charged(node, chosen.get(node, 0)) for node in self.variants)
         return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
 
@@ -283,7 +310,9 @@ class Problem:
         return kept
 
     def objective(self, name: str) -> Callable[[Mapping[str, int]], int]:
-        """Return the cost function of an objective, from a choice to a whole number."""
+        """Return the cost function of an objective: it maps a choice to a whole number of bytes,
+        edges or nanoseconds.
+        """
         return {
             "shared": lambda chosen: self.shared_cost(chosen).bytes,
             "paper": self.paper_cost,
@@ -291,11 +320,12 @@ class Problem:
         }[name]
 
     def _owed(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> set[Edge]:
-        """Return the Transforms that a choice needs."""
+        """Return the Transforms that a choice needs, of ``values`` only unless that is None."""
         return {(v, s, t) for v, s, t, _ in self.edges(chosen, values) if s != t}
 
     def paper_cost(self, chosen: Mapping[str, int]) -> int:
-        """Return the cost for the objective ``paper``: the number of edges whose two ends differ.
+        """Return the cost of a choice for the objective ``paper``: the number of edges whose two
+        ends differ in layout.
 
         Source: the paper, section 5.2, the cost matrix C_ij.
         """
