@@ -83,7 +83,7 @@ class _Removal:
         return self._all_read(self.node.output)
 
     def without_transform(self) -> LoweredGraph:
-        """Return the graph without the Transform."""
+        """Return the graph without the Transform, with the noted layouts and variants."""
         remaining = replace(self.with_new_readers(self.graph), certificate=self._certificate())
         return rewired(remaining, {self.node.output: self.node.input})
 

@@ -15,7 +15,7 @@ from vtensor.language.records import replace
 def cancel(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """T_BC(T_AB(v)) = T_AC(v), and v if A = C, provided that T_AB is exact: B then holds all of v.
 
-    Each rewriting shortens a chain of Transforms, so it ends.
+    Each rewriting shortens a chain of Transforms, so the pass ends.
     """
     while (pair := _chain(graph)) is not None:
         graph = _without_unread(_shortened(graph, *pair))
@@ -35,7 +35,9 @@ def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
 
 
 def _exact(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> bool:
-    """Return whether the second Transform makes the same values from the first one's input."""
+    """Return whether the second Transform makes the same values from the first one's input as from
+    its output.
+    """
     a, b, c = (graph.values[name] for name in (first.input, first.output, second.output))
     first_stored, second_stored = a.layout.stored(a.dtype), b.layout.stored(b.dtype)
     same = a.layout.same(c.layout, a.dims)

@@ -31,7 +31,7 @@ def import_on_thread(name: str) -> Any:
 
 
 def _import(name: str) -> None:
-    """Import a module; ignore a failure: the caller imports the module again and finds it."""
+    """Import a module; ignore a failure, which the caller sees when it imports the module again."""
     try:
         importlib.import_module(name)
     except ImportError:

@@ -27,7 +27,7 @@ from vtensor.language.exact import exact
 from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
-#: The estimated gain that another library needs to be chosen, as a part of the node's time.
+#: The estimated gain that another library needs to be chosen, as a fraction of the node's time.
 MARGIN = 0.1
 
 #: How far another library's estimate of a measured node may exceed the node's own estimate, in
@@ -38,21 +38,21 @@ MAX_EXCESS = 2.0
 #: nanoseconds below which an estimate is never doubted.
 DOUBT_RATIO, MIN_DOUBTED_NS = 1.75, 20_000
 
-#: Parts of the network's estimated time: that of equal nodes together, for one of them to be
-#: measured; and that which their other variants could save, for these to be measured. One
-#: measurement takes milliseconds, and a node has about a dozen variants.
+#: Fractions of the network's estimated time. One of several equal nodes is measured if together
+#: they take at least the first; their other variants are measured if these could save at least the
+#: second. One measurement takes milliseconds, and a node has about a dozen variants.
 MIN_SHARE, MIN_SAVED_SHARE = 1 / 1000, 1 / 100
 
-#: The number of nodes measured of a group that differ in sizes alone. If none of them is far from
-#: its estimate, the others are taken not to be.
+#: The number of nodes measured of a group that differ in sizes alone. If none of these is far from
+#: its estimate, the rest of the group is taken not to be, either.
 SAMPLES = 4
 
 #: A kernel is not measured if its packed constants are larger than without pads by this factor, and
 #: larger than this many bytes, which a core's nearest caches hold.
 MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
-#: The time of the Transforms at a node's ends, as a part of the node's, from which on other kernels
-#: of the node are measured.
+#: The time of the Transforms at a node's ends, as a fraction of the node's time, from which on
+#: other kernels of the node are measured.
 TRANSFORM_RATIO = 0.2
 
 
@@ -287,7 +287,7 @@ def _fastest(
     operands that are no constants.
 
     Times are estimates or measurements of ``clock``. If they are estimates, there is a fastest
-    variant for each library. Approximate variants are returned if they are faster.
+    variant for each library. Approximate variants are added if they are faster than exact ones.
     """
     if len(variants) == 1:
         return [*variants]

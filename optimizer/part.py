@@ -93,8 +93,9 @@ class _SlicedProduct:
 def _chain(graph: Graph, lead: Node, readers: Readers) -> _SlicedProduct | None:
     """Return the chain that begins with ``lead`` and can be computed in slices.
 
-    None if ``lead`` is no product with a constant matrix, or has other readers than slices, which
-    may not overlap or be narrower than ``MIN_COLUMNS``.
+    None if ``lead`` is no product with a constant matrix, if not only slices along one dim of the
+    matrix read the chain's last value, or if these overlap or have fewer than ``MIN_COLUMNS``
+    columns.
     """
     weights, between = _weights(graph, lead, readers), list[Node]()
     if weights is None:
@@ -280,9 +281,9 @@ class _Parts:
         return (wanted.dtype, [*wanted.dims.items()]) == (result.dtype, [*result.dims.items()])
 
     def _constant(self, name: str, dim: str, span: slice, whole: int) -> str:
-        """Add the part of a constant along a dim, and return the part's name.
+        """Add the part of a constant that is the range ``span`` of a dim, and return its name.
 
-        If the constant is broadcast along the dim, return its own name.
+        If the constant is broadcast along the dim, return the constant's own name.
 
         Args:
             name: the constant.

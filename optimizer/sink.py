@@ -18,12 +18,12 @@ Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
 
 
 def sink(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """f(T(v)) = T(f(v)), if that is cheaper: from top to bottom."""
+    """f(T(v)) = T(f(v)), if that is cheaper; nodes are tried in running order."""
     return _with_improvements(graph, _takes_what_comes, downwards=True)
 
 
 def rise(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """T(f(v, w)) = f(T(v), T(w)), if that is cheaper: from bottom to top."""
+    """T(f(v, w)) = f(T(v), T(w)), if that is cheaper; nodes are tried in reverse order."""
     return _with_improvements(graph, _makes_what_is_wanted, downwards=False)
 
 
@@ -74,7 +74,9 @@ def _improved(problem: Problem, node: OpNode, chosen: dict[str, int], fits: Fits
 
 
 def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], number: int) -> bool:
-    """Return whether variant ``number`` wants some input in the layout in which it is made."""
+    """Return whether variant ``number`` wants some input in the layout in which that input is made
+    in the choice ``chosen``.
+    """
     changed = {**chosen, node.name: number}
     ends = problem.edges(changed, node.inputs)
     return any(use.node == node.name and made == wanted for _, made, wanted, use in ends)
@@ -83,6 +85,8 @@ def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], nu
 def _makes_what_is_wanted(
     problem: Problem, node: OpNode, chosen: dict[str, int], number: int
 ) -> bool:
-    """Return whether variant ``number`` makes some output in a layout that a reader wants."""
+    """Return whether variant ``number`` makes some output in a layout that a reader wants in the
+    choice ``chosen``.
+    """
     changed = {**chosen, node.name: number}
     return any(made == wanted for _, made, wanted, _ in problem.edges(changed, node.outputs))

@@ -72,7 +72,7 @@ _foreground_threads: dict[int, set[int]] = {}
 
 
 def _threads_in_front() -> set[int]:
-    """Return the ids of this process's foreground threads, as the set itself."""
+    """Return the set of ids of this process's foreground threads: the set itself, not a copy."""
     return _foreground_threads.setdefault(os.getpid(), set())
 
 

@@ -46,7 +46,9 @@ class Mode(Enum):
 
 
 class Decline(Unfit):  # not an error: the dispatcher tries the next library
-    """Raised by an invoker before its tagger, or by a guideline, to refuse a call for a reason."""
+    """Raised by an invoker before it calls ``lib_tagger``, or by a guideline, to refuse a call; its
+    text is the reason.
+    """
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,9 @@ class Routine(Protocol):
 
 
 class Evaluation(ABC):
-    """One way to evaluate invokers; the resolver and the runtime ``install`` theirs."""
+    """One way to evaluate invokers; the resolver and the runtime have classes of their own, whose
+    objects ``installed`` puts in place.
+    """
 
     mode: Mode
     #: The largest relative error that results may have; at 0 approximate calls are declined.

@@ -31,7 +31,7 @@ def steps(plane: Encoding) -> tuple[int, int]:
 
 @cache
 def preserves(source: Encoding, target: Encoding) -> bool:
-    """Return whether ``target`` can hold every value of ``source`` unchanged: it widens.
+    """Return whether ``target`` can hold every value of ``source`` unchanged (widening).
 
     A later rounding then gives the same result from either encoding.
 
@@ -71,8 +71,8 @@ def preserves(source: Encoding, target: Encoding) -> bool:
 def lossless(source: Encoding, target: Encoding) -> bool:
     """Return whether converting to ``target`` and back gives every stored element bit for bit.
 
-    So it is if the conversion widens, and also for scaled integers in a float type whose numbers
-    are less than a quarter of the scale apart.
+    True if the conversion widens, and also for scaled integers in a float type whose numbers are
+    less than a quarter of the scale apart.
 
     >>> lossless(Encoding("s8", scale=0.1), Encoding("f32"))
     True
@@ -131,7 +131,7 @@ def _preserves_bits(source: Encoding, target: Encoding) -> bool:
 
 
 def _digits(real: Encoding) -> int:
-    """Return the binary digits of an encoding of float planes.
+    """Return the number of binary digits that an encoding of float planes keeps.
 
     Each plane after the first adds one digit besides its own, since the remainder that the plane
     stores may have either sign.

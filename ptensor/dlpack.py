@@ -155,8 +155,8 @@ def export(
 
     Raises:
         DLPackError: another device or a stream is asked for; a copy is needed, and ``copy=False``;
-            the memory is read-only, or its elements have less than a byte, and ``max_version`` has
-            no way to say so.
+            the memory is read-only, or its elements have less than a byte, and ``max_version`` is
+            too old to express that.
     """
     if dl_device is not None and tuple(dl_device) != CPU:
         raise DLPackError(f"dl_device={tuple(dl_device)}: the tensor is on the CPU, {CPU}")

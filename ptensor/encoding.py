@@ -45,8 +45,8 @@ class Encoding:
     A stored integer ``q`` has the value ``(q - zero) * scale``; any other element is its own value.
     ``rest`` encodes the difference between the value and its element in this plane: ``bf16+bf16``
     stores f32 as the sum of two bf16. A buffer holds the planes one after another, each at a
-    multiple of 64 bytes from the first. Padded lanes have the value 0: they store the zero point,
-    or 0 past the end of ``axis``.
+    multiple of 64 bytes from the first. Pads have the value 0: they store the zero point, or the
+    integer 0 at indices of ``axis`` that have no zero point of their own.
 
     ``tile`` is the domain of Winograd's algorithm: along each of its dims, the n elements of a
     filter are stored as the ``n + count - 1`` values that ``ptensor/winograd.py`` makes of them.

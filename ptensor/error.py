@@ -22,8 +22,10 @@ class Error(NamedTuple):
     Attributes:
         relative: 2**-p if p binary digits are kept; 0 for integers.
         absolute: half the scale of an integer, or half the smallest number above 0 of a float.
-        low: the smallest value for which the bound holds; -inf if that is every value of the type.
-        high: the largest value for which the bound holds; inf if that is every value of the type.
+        low: the smallest value for which the bound holds; -inf if the bound holds for the smallest
+            value of the type.
+        high: the largest value for which the bound holds; inf if the bound holds for the largest
+            value of the type.
     """
 
     relative: float

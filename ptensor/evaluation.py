@@ -224,7 +224,7 @@ def check_tagged(call: Call, what: str) -> None:
         what: the action, for the message.
 
     Raises:
-        ContractError: the call is in partial evaluation, or its tagger has not run.
+        ContractError: the call is in partial evaluation, or its ``lib_tagger`` has not run.
     """
     if call.partial:
         why = "lib_tagger returned True: return there" if call.tagged else "call lib_tagger first"
@@ -241,7 +241,7 @@ def emit(step: Step, slots: Sequence[CallOperand | int]) -> None:
         slots: the step's arguments in order; an integer asks for scratch memory of that many bytes.
 
     Raises:
-        ContractError: outside an invoker, before its tagger, or in partial evaluation.
+        ContractError: outside an invoker, before its ``lib_tagger``, or in partial evaluation.
     """
     call = current_call()
     if call is None:
@@ -262,8 +262,8 @@ def share(source: CallOperand, target: CallOperand) -> None:
         target: the output.
 
     Raises:
-        ContractError: outside an invoker, before its tagger, or in partial evaluation; or input and
-            output differ in number of bytes.
+        ContractError: outside an invoker, before its ``lib_tagger``, or in partial evaluation; or
+            input and output differ in number of bytes.
     """
     call = current_call()
     if call is None:

@@ -17,8 +17,13 @@ from vtensor.language.dims import is_one
 
 
 class _CountedAxis(NamedTuple):
-    """An axis of memory: ``size`` positions, and the element number grows by ``unit`` from each one
-    to the next.
+    """An axis of memory that is a part of the dim ``dim``.
+
+    Attributes:
+        dim: the dim.
+        unit: how much the number of an element grows from one position of the axis to the next.
+            Elements are numbered by their indices in the order of the dims, the last dim fastest.
+        size: the number of positions.
     """
 
     dim: str
@@ -70,13 +75,16 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
 
 
 def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, int]) -> str:
-    """Return the first dim of ``shape`` that an axis of memory is a part of.
+    """Return the dim that an axis of memory is a part of.
+
+    It is the first dim of more than one index whose unit is at most the axis's and whose unit times
+    size is at least the axis's. A unit is how much the number of an element grows from one index or
+    position to the next.
 
     Args:
-        begin: unit of the axis: how much the element number grows from one position to the next.
+        begin: unit of the axis.
         end: unit of the axis times its size.
-        units: unit by dim; the dim's unit is at most ``begin``, its unit times size at least
-            ``end``.
+        units: unit by dim.
         shape: size by dim.
     """
     return next(
@@ -87,8 +95,10 @@ def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, i
 
 
 def _units(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return for each dim how much the element number grows from one index to the next; the last
-    dim is the fastest.
+    """Return the unit of each dim: how much the number of an element grows from one index to the
+    next.
+
+    Elements are numbered by their indices in the order of the dims, the last dim fastest.
     """
     names = list(sizes)
     return {dim: prod(map(sizes.__getitem__, names[at + 1 :])) for at, dim in enumerate(names)}

@@ -238,8 +238,8 @@ class PTensor:
         With an encoding of several planes it is the bytes, one plane after another.
 
         Raises:
-            ContractError: in partial evaluation or before the tagger; while recording, outside an
-                invoker with ``python=True``, since the results of Python code there would be frozen
+            ContractError: in partial evaluation or before ``lib_tagger``; while recording, outside
+                an invoker with ``python=True``, since the results of Python code would be frozen
                 into the plan. Constants may be read at any time.
         """
         operand = self.call.operands[self.index]

@@ -362,10 +362,15 @@ def _logical(physical: Array, layout: Layout, dims: Sequence[str], extents: Exte
 
 
 def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
-    """Check that ``dims`` are ``rank`` names, exactly the layout's dims.
+    """Check that an array's axes are exactly the dims of its layout, in any order.
+
+    Args:
+        dims: the names of the array's axes.
+        layout: the layout.
+        rank: the number of the array's axes.
 
     Raises:
-        DimError: they are not.
+        DimError: the names are others than the dims, or there are not as many names as axes.
     """
     if rank != len(dims) or sorted(dims) != sorted(layout.dims):
         have, want = " ".join(dims) or "none", " ".join(layout.dims) or "none"

@@ -71,8 +71,8 @@ class Alternative:
 
     Attributes:
         transform: the Transform.
-        ends: the end that makes its value, then the ends that want the value in the layout that it
-            makes.
+        ends: the end that makes the Transform's input, then the ends that want the Transform's
+            output.
         change: the cheapest change; None if no change removes it.
         failed: the solver's error; empty if it had none.
     """
@@ -86,8 +86,8 @@ class Alternative:
 def alternatives(graph: LoweredGraph, settings: Settings | None = None) -> Iterator[Alternative]:
     """Yield the alternative of each Transform that runs in every run; each is computed on demand.
 
-    A Transform whose input another Transform makes is skipped, since no node makes its input; no
-    level leaves such chains.
+    A Transform of a constant runs once, and is skipped. So is a Transform whose input another
+    Transform makes, since no node makes its input; no level leaves such chains.
     """
     problem = Problem.of(graph, shared_variants(graph))
     for node in graph.transforms():
@@ -117,7 +117,9 @@ def _edge(graph: LoweredGraph, problem: Problem, node: TransformNode) -> Edge | 
 
 
 def _ends(problem: Problem, edge: Edge) -> Iterator[End]:
-    """Yield the end that makes the value, then the ends that want it in the Transform's target."""
+    """Yield the end that makes the value of ``edge``, then the ends that want the value in the
+    target layout of ``edge``.
+    """
     value, source, target = edge
     maker = problem.nodes.get(problem.makers.get(value, ""))
     place = len(maker.inputs) + maker.outputs.index(value) if maker else 0
@@ -156,8 +158,8 @@ class _Search:
         return min(possible, key=lambda change: change.cost, default=None)
 
     def _change(self, moved: str) -> Change | None:
-        """Return the cheapest change in which only the node ``moved`` may leave its library; none
-        if that is empty.
+        """Return the cheapest change in which no node leaves its library, except perhaps the node
+        named ``moved``, if that is not empty.
 
         None if no such change removes the Transform.
         """

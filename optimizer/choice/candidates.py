@@ -141,9 +141,10 @@ def default_layouts(value: VTensor) -> list[Layout]:
 
 
 def _inherited(graph: LoweredGraph, node: OpNode, lead: VTensor) -> Iterator[Layout]:
-    """Yield each layout of an input that has the lead's dims, if all inputs can have its blocks.
+    """Yield the layout of each input that has the lead's dims, if the layout's blocks divide the
+    sizes of all inputs.
 
-    ``lead`` is the operand of ``Candidates.lead``.
+    ``lead`` is the operand that ``Candidates.lead`` returns.
     """
     inputs = [graph.values[name] for name in node.inputs]
     for value in inputs:
@@ -229,7 +230,7 @@ class Candidates:
 
         Args:
             node: a node of the graph.
-            lead: the input of ``lead``.
+            lead: the input that ``self.lead(node)`` returns.
             known: the layouts of values by their set of dims.
         """
         operands = {name: self._values[name] for name in (*node.inputs, *node.outputs)}
@@ -255,7 +256,8 @@ class Candidates:
         Args:
             variants: the variants so far.
             node: a node of the graph.
-            layout: a layout of the input of ``lead``; other inputs get it on their own dims.
+            layout: a layout of the input that ``self.lead(node)`` returns; other inputs get it
+                restricted to their own dims.
 
         Returns:
             (value, layout) of the added variant's non-constant operands; empty if nothing was

@@ -21,7 +21,7 @@ class Clock(Protocol):
 
     @property
     def measured(self) -> bool:
-        """True if times were measured call by call."""
+        """True if the time of each call was measured on this machine."""
         return self.basis == "measured"
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:

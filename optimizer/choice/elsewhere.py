@@ -25,8 +25,8 @@ class FurtherVariants:
         graph: a lowered graph without Transforms.
         clock: the clock of the choice, which says whether times are measured.
         spares: nanoseconds that a plan could save around a node, by node. A library is not asked if
-            its estimate exceeds the node's by as much. No library is asked for nodes that have no
-            entry.
+            its estimate exceeds the node's present estimate by as much. No library is asked for
+            nodes that have no entry.
         estimate: estimated times of nodes.
         inexact: True admits approximate variants.
         measured: the names of the nodes whose times are measured.

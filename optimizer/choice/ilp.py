@@ -25,10 +25,10 @@ from ptensor.layout import Layout
 if TYPE_CHECKING:
     from fractions import Fraction
 
-#: The tolerance that a solver is given in the row of errors, whose limit is scaled to 1.
+#: The tolerance that a solver is given in the constraint on errors, whose limit is scaled to 1.
 ROUNDING = 1e-5
 
-#: The unit of the row of packed constants, in bytes.
+#: The unit of the constraint on packed constants, in bytes.
 MEGABYTE = 1e6
 
 #: By layout, a linear expression that is 1 if an end of an edge has that layout, else 0.
@@ -41,7 +41,8 @@ class Solution(NamedTuple):
     Attributes:
         chosen: the index of the chosen variant, by open node.
         solved: how the solver ended.
-        bound: a lower bound of the cost of all choices, in the unit of the objective.
+        bound: a lower bound of the cost of all choices, in bytes, edges or nanoseconds, as the
+            objective has it.
     """
 
     chosen: dict[str, int]
@@ -65,6 +66,9 @@ def choose(
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; among
     equals, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges. ``time``:
     minimise sum of ns[e] * z[e] plus sum of ns[variant] * x[variant] (``Problem.charged``).
+
+    x is 1 for the chosen variants, y[s, t] is 1 for an edge whose value is made in layout s and
+    wanted in t, and z[e] is 1 for a Transform e that is needed; else they are 0.
 
     Args:
         problem: the nodes, their variants, and the limits.
@@ -246,13 +250,13 @@ class _Program:
                             yield (value, s, t), p if len(sources) > 1 else q
 
     def _both(self, value: str, made: EndLayouts, wanted: EndLayouts) -> Iterator[tuple[Edge, Any]]:
-        """Constrain the variables of an edge with two open ends, and yield each with its (value,
-        source, target).
+        """Add the variables of an edge with two open ends, and yield ((value, source, target),
+        variable) for each.
 
         Args:
             value: the value of the edge.
-            made: the end at the node that makes the value.
-            wanted: the end at the node that reads the value.
+            made: by layout, an expression that is 1 if the value is made in that layout.
+            wanted: by layout, an expression that is 1 if the value is wanted in that layout.
         """
         y = {(s, t): self._variable("y") for s in made for t in wanted}
         for s, p in made.items():

@@ -28,13 +28,14 @@ from vtensor.language.records import dataclass
 #: has one only if the resolver's own variants need it.
 UNTIMED_NS = 10**9
 
-#: The noise of measured times, as a part of them: of times that were measured while planning and
-#: are compared with estimates; and of a tuned plan's, whose kernels ran on memory of their own.
+#: The noise of measured times, as a fraction of them. The first is for times measured while
+#: planning, which are compared with estimates; the second for those of a tuned plan, whose kernels
+#: ran on memory of their own.
 NOISE, TUNED_NOISE = 0.05, 0.1
 
-#: The noise of the measured time of a node whose followers are steps of their own, as a part of it:
-#: they were timed with warm caches, and a kernel's time varies with its memory by more than a
-#: follower takes.
+#: The noise of the measured time of a node whose followers are steps of their own, as a fraction of
+#: it: followers were timed with warm caches, and a kernel's time varies with its memory by more
+#: than a follower takes.
 PIECES_NOISE = 0.2
 
 #: A possible Transform: a value, the layout in which it is made, and the layout that is wanted.
@@ -42,7 +43,9 @@ Edge = tuple[str, Layout, Layout]
 
 
 def with_doubt(variant: Variant) -> int:
-    """Return a variant's nanoseconds, 0 if unknown; plus noise if several steps were measured."""
+    """Return a variant's nanoseconds, 0 if unknown; plus noise if it has several pieces whose times
+    were measured.
+    """
     ns = variant.ns or 0
     return ns + ceil(ns * PIECES_NOISE) if variant.pieces and variant.basis == "measured" else ns
 
@@ -127,7 +130,7 @@ class Problem:
 
     @cached_property
     def makers(self) -> dict[str, str]:
-        """The name of the node that makes a value, by value."""
+        """By name of a value, the name of the node that makes it."""
         return {name: node.name for node in self.graph.operators for name in node.outputs}
 
     @cached_property
@@ -155,7 +158,9 @@ class Problem:
         return self.variants.get(node) or (self.nodes[node].variant,)
 
     def same(self, value: str, layout: Layout) -> Layout:
-        """Return the layout that stands for all layouts equal to ``layout`` for a value's sizes."""
+        """Return one layout that stands for all layouts that are the same as ``layout`` for the
+        sizes of ``value``.
+        """
         dims = self.value(value).dims
         known = self._known.setdefault(tuple(dims.items()), {})
         if layout not in known:
@@ -188,7 +193,9 @@ class Problem:
         return sum(layout.nbytes(tensor.dims, tensor.dtype) for layout in (source, target))
 
     def ns(self, value: str, source: Layout, target: Layout) -> int:
-        """Return what ``time`` charges for a Transform; ``UNTIMED_NS`` if its time is unknown."""
+        """Return the nanoseconds that ``time`` charges for a Transform: its time, noise and price;
+        ``UNTIMED_NS`` if its time is unknown.
+        """
         assert self.clock is not None, "the objective time has a clock"
         ns = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
         return UNTIMED_NS if ns is None else ns + self.doubt(value) + self.price
@@ -196,8 +203,8 @@ class Problem:
     def doubt(self, value: str) -> int:
         """Return the nanoseconds that ``time`` charges for any Transform of a value as noise.
 
-        It is the noise of the times measured around the value: of two choices that differ by less,
-        the one with fewer Transforms is cheaper.
+        It is the noise of the measured times of the nodes that make and read the value: of two
+        choices that differ by less, the one with fewer Transforms is cheaper.
         """
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
         firsts = (self.variants[node][0] for node in around & self.variants.keys())
@@ -205,7 +212,9 @@ class Problem:
         return ceil(ns * (NOISE if self.margin else TUNED_NOISE))
 
     def charged(self, node: str, number: int) -> int:
-        """Return the nanoseconds that ``time`` charges for an open node in a variant."""
+        """Return the nanoseconds that ``time`` charges for an open node in variant ``number``: the
+        variant's time, with its noise or ``margin``.
+        """
         first, variant = self.variants[node][0], self.variants[node][number]
         same = (variant.library, variant.kernel) == (first.library, first.kernel)
         doubtful = (not same or bool(variant.pieces)) and variant.basis != "measured"

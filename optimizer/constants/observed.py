@@ -88,8 +88,10 @@ def _is_float(graph: Graph, name: str) -> bool:
 
 
 def without_observed(graph: Graph, names: tuple[str, ...]) -> Iterator[tuple[str, list[Node]]]:
-    """Yield the name of each lead with the followers offered to it, so many that no value of
-    ``names`` is inside the fused node.
+    """Yield the name of each lead with the followers offered to it.
+
+    The followers are cut off at the first whose fusion would put a value of ``names`` inside the
+    fused node.
     """
     for lead, behind in graph.offers.items():
         kept: list[Node] = []
