@@ -74,7 +74,7 @@ class _Reordering:
         self.nodes[node.name] = node
 
     def needed_nodes(self) -> dict[str, Node]:
-        """Return the nodes without the changes of order that have no reader."""
+        """Return the nodes by name, in order, without changes of order that have no reader."""
         wanted, kept = set(self.graph.outputs.values()), list[Node]()
         for node in reversed(self.nodes.values()):
             if node.outputs[0] not in self.source or node.outputs[0] in wanted:

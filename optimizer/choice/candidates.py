@@ -102,8 +102,8 @@ def other_libraries(graph: LoweredGraph, node: OpNode, passed: bool = False) -> 
     Args:
         graph: a lowered graph.
         node: a node of that graph.
-        passed: True also lists libraries than which the node's own library declares to be faster:
-            estimates cannot tell their kernels apart, measurements can.
+        passed: True also lists libraries that the node's own library declares to be slower than
+            itself: estimates cannot tell their kernels apart, measurements can.
     """
     ops = {node.name: node.op, **{follower.name: follower.op for follower in node.followers}}
     names = {name: info_of(op).name for name, op in ops.items()}
@@ -122,7 +122,8 @@ def other_libraries(graph: LoweredGraph, node: OpNode, passed: bool = False) -> 
 
 
 def _slower_libraries(graph: LoweredGraph, node: OpNode, own: InvokerInfo) -> tuple[str, ...]:
-    """Return the libraries than which the node's own library declares to be faster for this call.
+    """Return the libraries that the node's own library declares to be slower than itself for this
+    call.
 
     Args:
         graph: a lowered graph.

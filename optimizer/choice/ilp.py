@@ -39,7 +39,7 @@ class Solution(NamedTuple):
     """A choice of variants, and what the solver proved of it.
 
     Attributes:
-        chosen: the index of the chosen variant, by open node.
+        chosen: the index of the chosen variant, by node that has several.
         solved: how the solver ended.
         bound: a lower bound of the cost of all choices, in bytes, edges or nanoseconds, as the
             objective has it.
@@ -125,7 +125,8 @@ class _Program:
     def _errors(self) -> tuple[list[Any], float]:
         """Return the terms and the limit of the constraint on errors.
 
-        The terms are the squares of what variants add to the error, relative to the budget.
+        A term is the square of what a variant adds to the error, relative to the budget, times the
+        variant's variable.
         """
         allowed = self.problem.allowed
         budget = allowed.budget if allowed else 0.0
@@ -235,7 +236,11 @@ class _Program:
         return z
 
     def _edges(self) -> Iterator[tuple[Edge, Any]]:
-        """Yield (value, source, target) of edges with an open end, each with its 0/1 variable."""
+        """Yield ((value, source, target), variable) of the edges at nodes with several variants.
+
+        The variable is 1 if the value is made in layout ``source`` and wanted in ``target``, else
+        0.
+        """
         for value, uses in self.problem.uses.items():
             sources = self._made(value)
             ends = [self._wanted(value, use) for use in uses if use.node not in self.tied]

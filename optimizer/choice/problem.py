@@ -77,7 +77,8 @@ class Problem:
 
     Attributes:
         graph: the lowered graph, without Transforms.
-        variants: the variants of each open node, the resolver's first; nodes in topological order.
+        variants: the variants of each open node, a node that has several, the resolver's variant
+            first; nodes in topological order.
         clock: times of Transforms, for the objective ``time``; else None.
         margin: charge of ``time`` for another library or kernel than the first variant's, and for
             fewer followers, as a fraction of the first variant's time. Variants with measured times
@@ -304,7 +305,10 @@ class Problem:
         return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
 
     def without_idle_changes(self, chosen: Mapping[str, int]) -> dict[str, int]:
-        """Return a choice without the changes of variants that gain no time."""
+        """Return the part of a choice that gains time: index of variant, above 0, by node.
+
+        A node that saves no nanoseconds in another than its first variant is left out.
+        """
         kept = {node: number for node, number in chosen.items() if number}
         for name in reversed(list(kept)):
             without = {node: number for node, number in kept.items() if node != name}

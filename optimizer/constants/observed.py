@@ -88,7 +88,7 @@ def _is_float(graph: Graph, name: str) -> bool:
 
 
 def without_observed(graph: Graph, names: tuple[str, ...]) -> Iterator[tuple[str, list[Node]]]:
-    """Yield the name of each lead with the followers offered to it.
+    """Yield the name of each lead, a node to which followers are offered, with these followers.
 
     The followers are cut off at the first whose fusion would put a value of ``names`` inside the
     fused node.
