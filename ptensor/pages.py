@@ -85,7 +85,7 @@ def one_after_the_other() -> Room:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Allocate an array for long-lived values on the same pages as ``lasting``."""
+    """Allocate an array for long-lived values, in memory from ``lasting``."""
     return lasting(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from optimizer.choice.problem import Problem
 from resolver.lowered import OpNode
 
-#: The node that a node is tied to, and for each variant of the tied node the index of that node's
-#: variant.
+#: The name of the node u that a node v is tied to, and by index of a variant of v, the index of the
+#: variant of u that goes with it.
 Tie = tuple[str, list[int]]
 
 

@@ -56,7 +56,7 @@ class Computed(MutableMapping[str, Array]):
         self._sources: dict[str, str] = {}
 
     def change(self, name: str, made: Made) -> None:
-        """Let the constant ``name`` be computed by ``made`` from its present value."""
+        """Let ``made`` compute the constant ``name`` from the given constant of that name."""
         self._made[name] = made
 
     def derive(self, name: str, source: str, made: Made) -> None:
