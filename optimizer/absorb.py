@@ -1,10 +1,10 @@
-"""A Transform is removed if all its readers can read the value in the layout it is made in.
+"""A Transform is removed if all its readers can read its input in the layout that the input has.
 
     f(T(v))  becomes  f(v)
 
 Point-wise nodes and reductions of some libraries can read each operand in a layout of its own. Such
 a node may be slower than one whose operands share a layout, but by less than the Transform takes.
-Views between the Transform and its readers are decided again for the value's own layout.
+Views between the Transform and its readers get new variants for the layout of the input.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from vtensor.language.traits import VIEWS, Linear
 
 
 def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
-    """Remove each Transform whose readers can all read the value as it is made.
+    """Return the graph without each Transform whose readers can all read the Transform's input.
 
     A reader may move to another library, unless the session fixes libraries, if by estimate it then
-    takes no longer than reader and Transform take now. Each removal leaves one Transform less, so
-    the pass ends.
+    takes no longer than reader and Transform together take now. If the objective is not time, the
+    graph is unchanged. Each removal leaves one Transform less, so the pass ends.
     """
     if settings.objective not in ("", "time"):
         return graph
@@ -78,12 +78,12 @@ class _Removal:
         self._candidates = Candidates(self.bare, self.prober)
 
     def is_possible(self) -> bool:
-        """Return whether no reader needs the Transform, and note how each then reads."""
+        """Return whether no reader needs the Transform; note the new layouts and variants."""
         self.layouts[self.node.output] = self.graph.values[self.node.input].layout
         return self._all_read(self.node.output)
 
     def without_transform(self) -> LoweredGraph:
-        """Return the graph without the Transform."""
+        """Return the graph without the Transform, with the noted layouts and variants."""
         remaining = replace(self.with_new_readers(self.graph), certificate=self._certificate())
         return rewired(remaining, {self.node.output: self.node.input})
 
@@ -115,8 +115,11 @@ class _Removal:
         return all(self._reads(value, reader) for reader in dict.fromkeys(self._users[value]))
 
     def _reads(self, value: str, reader: User) -> bool:
-        """Return whether one reader takes ``value`` in its new layout, and note its variant."""
-        if not isinstance(reader, OpNode):  # delivered, or read by another Transform
+        """Return whether ``reader`` takes ``value`` in its new layout, and note the new variant.
+
+        If the reader is a view, its own readers have to take its output, too.
+        """
+        if not isinstance(reader, OpNode):  # an output of the graph, or another Transform
             return False
         if info_of(reader.op).structural in VIEWS:
             variant_of_view = self.prober.decide(self._nodes[reader.name], [self.layouts[value]])
@@ -135,7 +138,11 @@ class _Removal:
         return variant is not None
 
     def _variant_for(self, reader: OpNode) -> Variant | None:
-        """Return the reader's variant for its operands' new layouts; None if none is worth it."""
+        """Return a variant of ``reader`` that takes its operands in their new layouts.
+
+        None if no library takes them, or if each takes longer than reader and Transform together
+        take now.
+        """
         names, noted = (*reader.inputs, *reader.outputs), self.variants.get(reader.name)
         old_layouts = (noted or reader.variant).layouts
         layouts = [self.layouts.get(n, at) for n, at in zip(names, old_layouts, strict=True)]
@@ -151,7 +158,14 @@ class _Removal:
         return None
 
     def _variants(self, reader: OpNode, layouts: Sequence[Layout]) -> Iterator[Variant]:
-        """Yield the reader's variants for operands in ``layouts``, its own library's first."""
+        """Yield the variants of ``reader`` to try, its own library's first.
+
+        Other libraries are left out if the session prescribes libraries or a kernel is fixed.
+
+        Args:
+            reader: a node.
+            layouts: the layout of each operand, inputs first.
+        """
         own = reader.variant
         yield own.lying(layouts)
         if self.graph.preferences.order is not None or own.kernel:
@@ -165,6 +179,6 @@ class _Removal:
 
 
 def _is_heavy(node: OpNode) -> bool:
-    """Return whether a node is dominated by arithmetic: its library wants blocked operands."""
+    """Return whether arithmetic dominates a node's time: libraries then want blocked operands."""
     info = info_of(node.op)
     return info.trait(Linear) is not None and not info.light

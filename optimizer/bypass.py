@@ -3,7 +3,7 @@
     relu(identity(x * w))  becomes  relu(x * w)
 
 An identity moves no memory, but it hides the nodes after it from other simplifications. An operator
-declares that it is one (the trait ``Structural``).
+declares that it is an identity (the trait ``Structural``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vtensor.language.records import replace
 
 
 def bypass(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """Return the same network without identities; one that makes an output or is pinned stays.
+    """Return the same network without identities, except those that make an output or are pinned.
 
     Args:
         graph: sealed; it is not changed.

@@ -15,7 +15,7 @@ from vtensor.language.records import replace
 def cancel(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """T_BC(T_AB(v)) = T_AC(v), and v if A = C, provided that T_AB is exact: B then holds all of v.
 
-    Each rewriting shortens a chain of Transforms, so it ends.
+    Each rewriting shortens a chain of Transforms, so the pass ends.
     """
     while (pair := _chain(graph)) is not None:
         graph = _without_unread(_shortened(graph, *pair))
@@ -23,7 +23,9 @@ def cancel(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: AR
 
 
 def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
-    """Return two Transforms of which the second reads the first and may replace it, or None."""
+    """Return two Transforms, of which the second reads the first one's output and may read its
+    input instead; None if there are no such two.
+    """
     makers = {node.output: node for node in graph.nodes if isinstance(node, TransformNode)}
     for second in makers.values():
         first = makers.get(second.input)
@@ -33,7 +35,9 @@ def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
 
 
 def _exact(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> bool:
-    """Return whether the second Transform can start from the first one's input without loss."""
+    """Return whether the second Transform makes the same values from the first one's input as from
+    its output.
+    """
     a, b, c = (graph.values[name] for name in (first.input, first.output, second.output))
     first_stored, second_stored = a.layout.stored(a.dtype), b.layout.stored(b.dtype)
     same = a.layout.same(c.layout, a.dims)
@@ -41,7 +45,10 @@ def _exact(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> 
 
 
 def _shortened(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> LoweredGraph:
-    """Return the graph with the second Transform reading the first one's input, or removed."""
+    """Return the graph with the second Transform reading the first one's input.
+
+    If that input has the wanted layout already, the second Transform is removed instead.
+    """
     source, target = graph.values[first.input], graph.values[second.output]
     if source.layout.same(target.layout, source.dims):
         nodes = [node for node in graph.nodes if node is not second]
@@ -53,7 +60,9 @@ def _shortened(graph: LoweredGraph, first: TransformNode, second: TransformNode)
 
 
 def _library(graph: LoweredGraph, source: Value, target: Value, preferred: str) -> str:
-    """Return the library that runs a Transform from ``source`` to ``target``."""
+    """Return the library that runs a Transform from ``source`` to ``target``: ``preferred``, if it
+    takes the Transform.
+    """
     change = LayoutChange(source.layout, target.layout)
     evaluation = PartialEvaluation()
     with installed(evaluation):

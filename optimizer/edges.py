@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from resolver.lowered import LoweredGraph, LoweredNode, TransformNode
 from vtensor.language.records import replace
 
-#: A node that reads a value, or the name under which the value is delivered.
+#: A node that reads a value, or the name of an output of the graph that the value is.
 User = LoweredNode | str
 
 
 def users(graph: LoweredGraph) -> dict[str, list[User]]:
-    """Map each value to the nodes that read it, once for each input, and to outputs that it is."""
+    """Return the users of each value: the nodes that read it, once for each input, and the names of
+    the graph's outputs that it is.
+    """
     uses: dict[str, list[User]] = {name: [] for name in graph.values}
     for node in graph.nodes:
         for name in node.inputs:
@@ -23,7 +25,7 @@ def users(graph: LoweredGraph) -> dict[str, list[User]]:
 
 
 def transforms_of(graph: LoweredGraph) -> dict[str, list[TransformNode]]:
-    """Map each value that Transforms read to these Transforms."""
+    """Return the Transforms of each value that has some, by name of the value."""
     transforms: dict[str, list[TransformNode]] = {}
     for node in graph.nodes:
         if isinstance(node, TransformNode):
@@ -32,8 +34,10 @@ def transforms_of(graph: LoweredGraph) -> dict[str, list[TransformNode]]:
 
 
 def merged(graph: LoweredGraph, groups: Iterable[Sequence[TransformNode]]) -> LoweredGraph:
-    """Replace each group of equal Transforms by its first one, next to the value's producer."""
-    placed: dict[str, list[TransformNode]] = {}  # by value: to stand after its producer
+    """Return the graph with each group of equal Transforms replaced by the group's first one, which
+    moves to right after the node that makes its input.
+    """
+    placed: dict[str, list[TransformNode]] = {}  # by value: the Transforms to put after its maker
     renamed: dict[str, str] = {}
     removed: set[str] = set()
     for group in groups:
@@ -53,7 +57,13 @@ def merged(graph: LoweredGraph, groups: Iterable[Sequence[TransformNode]]) -> Lo
 
 
 def rewired(graph: LoweredGraph, renamed: Mapping[str, str]) -> LoweredGraph:
-    """Let uses of each value in ``renamed`` read the value it maps to, and drop the former."""
+    """Return the graph with some values replaced by other ones in all their uses.
+
+    Args:
+        graph: the graph.
+        renamed: by name of a value, which is dropped, the name of the value to use instead; the
+            latter may be replaced itself.
+    """
 
     def name_of(name: str) -> str:
         while name in renamed:

@@ -20,9 +20,9 @@ from vtensor.language.records import replace
 
 
 def reconcile(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
-    """Return the graph in the variants that minimise the objective, or unchanged if none gains.
+    """Return the graph in the variants that minimise the objective, with the solver's certificate.
 
-    Each node stays on its library.
+    Nodes keep their variants if no choice gains. Each node stays on its library.
     """
     objective = "paper" if settings.objective == "paper" else "shared"
     if not any(graph.transforms()):
@@ -43,9 +43,15 @@ def nothing_to_gain(graph: LoweredGraph, objective: str) -> LoweredGraph:
 def chosen_by(
     graph: LoweredGraph, problem: Problem, objective: str, settings: Settings
 ) -> LoweredGraph:
-    """Return the graph in the best choice of a problem, with the solver's certificate.
+    """Return the graph in the best choice of variants, with the solver's certificate.
 
     If the solver fails, the graph is unchanged and the certificate names the failure.
+
+    Args:
+        graph: the lowered graph with its Transforms.
+        problem: the variants of its nodes.
+        objective: ``shared``, ``paper`` or ``time``, as in ``Settings``.
+        settings: the solver and its time limit.
     """
     before, basis = _transform_cost(graph), problem.clock.basis if problem.clock else "declared"
     try:
@@ -73,7 +79,10 @@ def chosen_by(
 
 
 def _improves(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:
-    """Return whether a choice costs less than no change; at equal bytes, has fewer Transforms."""
+    """Return whether a choice is within the problem's limits and costs less than no change.
+
+    For ``shared``, a choice that costs as many bytes and has fewer Transforms improves, too.
+    """
     if not problem.fits(chosen):  # possible by a solver's rounding
         return False
     if objective == "shared":
@@ -95,7 +104,15 @@ def _certificate(
     before: Traffic,
     chosen: Mapping[str, int],
 ) -> Certificate:
-    """Return the certificate of a solution; ``chosen`` is the choice that is really made."""
+    """Return the certificate of a solution.
+
+    Args:
+        problem: the variants.
+        objective: ``shared``, ``paper`` or ``time``.
+        solution: what the solver found.
+        before: bytes and number of Transforms before the choice.
+        chosen: the choice that is made: the solution's, unless that gains nothing.
+    """
     cost = problem.objective(objective)(chosen)
     timed = objective == "time"
     return Certificate(

@@ -1,4 +1,4 @@
-"""Constant factors and shifts after a linear operator go into its constant and one bias.
+"""Constant factors and shifts after a linear operator go into the operator's constant and one bias.
 
     (x * w) * a + b  =  x * (w * a) + b
 
@@ -38,12 +38,12 @@ FOLDED = ("f32", "f64")
 
 
 def fold(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """Return the same network with every chain folded that can be.
+    """Return the same network with every chain folded that can be folded.
 
     A chain is a node that is linear in a constant, and affine nodes after it, each the only reader
-    of the node before. It ends before an affine node that is pinned to a library, and at a value
-    that is an output. New constants are computed in f64 and rounded once; if one would not be
-    finite, the chain is not folded.
+    of the output of the node before. A chain ends before an affine node that is pinned to a
+    library, and at a value that is an output of the graph. New constants are computed in f64 and
+    rounded once; if one would not be finite, the chain is not folded.
 
     Args:
         graph: sealed; it is not changed.
@@ -72,12 +72,13 @@ class Chain:
     Attributes:
         lead: the linear node.
         weights: its constant.
-        parts: the dims of the output along which it can be scaled, each with the dims of the
-            constant that make it up.
+        parts: by dim of the output along which ``lead`` can be scaled, the dims of the constant
+            that make up the dim, slowest first.
         behind: the affine nodes, in order.
-        dims: the one dim that their constants have; empty if these are single numbers.
-        factor, shift: the product and sum of all affine nodes: one number, or one for each element
-            of that dim.
+        dims: the one dim of the output along which the constants of ``behind`` differ; empty if
+            they are single numbers.
+        factor, shift: what all affine nodes together multiply by and add: one number, or one for
+            each index of that dim.
     """
 
     lead: Node
@@ -90,7 +91,9 @@ class Chain:
 
     @property
     def value(self) -> str:
-        """The name of its last node's output, the first one if there are several."""
+        """The name of the output of the chain's last node; of the first output if there are
+        several.
+        """
         return (self.lead, *self.behind)[-1].outputs[0]
 
     @property
@@ -105,13 +108,15 @@ class Chain:
 
     @property
     def worth_it(self) -> bool:
-        """True if folding removes a node, or leaves one that a library can fuse as a bias."""
+        """True if folding removes a node, or turns one into a bias, which libraries can fuse."""
         several = len(self.behind) > 1 or self.scales
         return several or any(info_of(node.op).structural != "bias" for node in self.behind)
 
     @property
     def factors(self) -> Array:
-        """The factor in the shape of the linear node's constant, with size 1 in other dims."""
+        """The factor with the axes of the linear node's constant, of size 1 along dims that it does
+        not scale.
+        """
         parts, dims = self.parts[self.dim], list(self.weights.dims)
         sizes = [self.weights.size(part) for part in parts]
         factor = np.broadcast_to(self.factor, prod(sizes)).reshape(sizes)
@@ -120,11 +125,11 @@ class Chain:
         return factor.reshape(shape)
 
     def scaled(self, weights: Array) -> Array:
-        """Return the linear node's constant times the factor."""
+        """Return the linear node's constant, ``weights``, times the factor."""
         return multiplied(weights, self.factors)
 
     def bias(self) -> Array:
-        """Return the bias that remains to be added, one element for each of ``dim``."""
+        """Return the bias that remains to be added: one element for each index of ``dim``."""
         sizes = (self.weights.size(part) for part in self.parts[self.dim])
         with np.errstate(all="ignore"):
             shift = self.shift.astype(numpy_dtype(self.weights.dtype))
@@ -144,9 +149,12 @@ def _chains(graph: Graph, preferences: Preferences) -> Iterator[Chain]:
 
 
 def _finite(chain: Chain, constants: Mapping[str, Array], room: Room) -> bool:
-    """Return whether all new constants of a chain are finite; True if they have no elements.
+    """Return whether all new constants of a chain are finite.
 
-    ``room`` is memory for reading constants, as for ``largest``.
+    Args:
+        chain: the chain.
+        constants: the graph's constants by name.
+        room: allocates memory for reading constants, as for ``largest``.
     """
     name, bias = chain.weights.name, chain.bias()
     if not np.isfinite([bias.min(), bias.max()]).all():
@@ -162,7 +170,9 @@ def _finite(chain: Chain, constants: Mapping[str, Array], room: Room) -> bool:
 
 
 def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
-    """Return the chain of a node that is linear in a constant it alone reads; None for others."""
+    """Return the chain that is ``node`` alone; None unless the node is linear in a constant that
+    no other node reads.
+    """
     info = info_of(node.op)
     linear = info.trait(Linear)
     if linear is None:
@@ -179,7 +189,14 @@ def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
 def _parts(
     weights: VTensor, out: VTensor, names: Mapping[str, str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the output's dims that the constant makes up, each with the constant's dims."""
+    """Yield each dim of the output that consists of dims of the constant, with these, slowest
+    first.
+
+    Args:
+        weights: the constant.
+        out: the output.
+        names: what dims of the output consist of, as in the trait ``Linear``.
+    """
     for dim, size in out.dims.items():
         parts = [part for part in names.get(dim, dim).split() if part in weights.dims]
         if parts and prod(map(weights.size, parts)) == size:
@@ -187,7 +204,9 @@ def _parts(
 
 
 def _extended(graph: Graph, chain: Chain, node: Node, preferences: Preferences) -> Chain | None:
-    """Return the chain with the node after it; None if that is not affine or may not be folded."""
+    """Return the chain with ``node``, which comes after it, added; None if the node is not affine
+    or may not be folded.
+    """
     info, constants = info_of(node.op), [name for name in node.inputs if name != chain.value]
     affine = info.trait(Affine)
     if affine is None or not all(name in graph.constants for name in constants):
@@ -215,7 +234,9 @@ def _vector(array: object) -> Array:
 
 
 def _replace(graph: Graph, chain: Chain) -> None:
-    """Replace a chain by its linear node and a bias with the last node's name and output."""
+    """Replace a chain in the graph by its linear node and a bias, which gets the last node's name
+    and output; by the linear node alone if the bias is 0.
+    """
     *between, last = chain.behind
     for node in between:
         del graph.nodes[node.name]

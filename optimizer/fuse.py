@@ -2,10 +2,10 @@
 
     relu(x * w + b + r)  is one call, if a library takes all of it
 
-Leads are costly operators (linear in an operand), point-wise ones, and ones that put tensors
-together. Their followers are point-wise operators (the trait ``Pointwise``), which tell a library
-what they compute. The pass only offers: while layouts are resolved, the library that takes a lead
-says how many followers it takes; the others stay nodes, and may be leads themselves.
+Leads are costly operators (linear in an operand), point-wise operators, and operators that put
+tensors together. Their followers are point-wise operators (the trait ``Pointwise``), which tell a
+library what they compute. The pass only offers: while layouts are resolved, the library that takes
+a lead says how many followers it takes; the other ones stay nodes, and may be leads themselves.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ MAX_FOLLOWERS = 16
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """Return the same graph with offers: by lead, the nodes after it that may be fused to it.
 
-    An offered node is not pinned and is the only reader of the value before it, which is no output
-    and has the same dims and element type; its other operands are known when the lead runs.
+    An offered node is not pinned. It is the only reader of the output of the node before it, which
+    is no output of the graph and has the dims and element type of the offered node's output. Its
+    other operands are made before the lead runs.
 
     Args:
         graph: sealed; it is not changed.
@@ -53,7 +54,7 @@ def _followers(
 ) -> Iterator[Node]:
     """Yield the nodes that may be fused to ``lead``, in order.
 
-    ``place`` maps each value to the position of its node.
+    ``place`` maps each value to the index of the node that makes it.
     """
     value = lead.outputs[0]
     begin = place[value]

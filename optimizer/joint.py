@@ -1,4 +1,5 @@
-"""The joint choice: variants of all nodes on all libraries, for the least time with Transforms.
+"""The joint choice: variants of all nodes on all libraries, for the least time, Transforms
+included.
 
 Times are measured if the session measures, else estimated. By estimate alone, priority decides
 between libraries unless the plan gains clearly (``MARGIN``).
@@ -26,7 +27,7 @@ from vtensor.language.exact import exact
 from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
-#: The estimated gain that another library needs to be chosen, as a part of the node's time.
+#: The estimated gain that another library needs to be chosen, as a fraction of the node's time.
 MARGIN = 0.1
 
 #: How far another library's estimate of a measured node may exceed the node's own estimate, in
@@ -37,31 +38,32 @@ MAX_EXCESS = 2.0
 #: nanoseconds below which an estimate is never doubted.
 DOUBT_RATIO, MIN_DOUBTED_NS = 1.75, 20_000
 
-#: Parts of the network's estimated time: that of equal nodes together, for one of them to be
-#: measured; and that which their other variants could save, for these to be measured. One
-#: measurement takes milliseconds, and a node has about a dozen variants.
+#: Fractions of the network's estimated time. One of several equal nodes is measured if together
+#: they take at least the first; their other variants are measured if these could save at least the
+#: second. One measurement takes milliseconds, and a node has about a dozen variants.
 MIN_SHARE, MIN_SAVED_SHARE = 1 / 1000, 1 / 100
 
-#: The number of nodes measured of a group that differ in sizes alone. If none of them is far from
-#: its estimate, the others are taken not to be.
+#: The number of nodes measured of a group that differ in sizes alone. If none of these is far from
+#: its estimate, the rest of the group is taken not to be, either.
 SAMPLES = 4
 
 #: A kernel is not measured if its packed constants are larger than without pads by this factor, and
 #: larger than this many bytes, which a core's nearest caches hold.
 MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
-#: The time of the Transforms at a node's ends, as a part of the node's, from which on other kernels
-#: of the node are measured.
+#: The time of the Transforms at a node's ends, as a fraction of the node's time, from which on
+#: other kernels of the node are measured.
 TRANSFORM_RATIO = 0.2
 
 
 def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """Minimise sum of ns[variant] * x[variant] + sum of ns[e] * z[e] over all nodes.
 
-    Return the graph in the best variants, or unchanged if nothing is gained. By estimate, a variant
-    on another library than the resolver's is charged a tenth of the node's time. A Transform next
-    to a node that was measured while planning is also charged the noise of that time. If the
-    settings ask for bytes or edges, these are minimised as EWO does.
+    x and z are 1 for variants that run and Transforms that are needed, else 0. Return the graph in
+    the best variants; nodes keep their variants if nothing is gained. By estimate, a variant on
+    another library than the resolver's is charged a tenth of the node's time. A Transform next to a
+    node that was measured while planning is also charged the noise of that time. If the settings
+    ask for bytes or edges, these are minimised as EWO does.
     """
     if settings.objective not in ("", "time"):
         return reconcile(graph, settings)
@@ -83,12 +85,12 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
 
 
 def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict[str, Clock]:
-    """Return, by node, the clock for nodes whose other variants are to be measured.
+    """Return, by name of each node whose other variants are to be measured, the clock for it.
 
-    These are nodes far from their estimate, and nodes that cost large Transforms, which another
-    kernel may not need. Equal nodes count together. Of nodes that differ in sizes alone, SAMPLES
-    are measured; the others only if one of these is far from its estimate, or if they have
-    Transforms.
+    These are nodes far from their estimate, and nodes at the ends of costly Transforms, which
+    another kernel may not need. Equal nodes count together. Of nodes that differ in sizes alone,
+    SAMPLES are measured; the rest only if one of the samples is far from its estimate, or if they
+    have Transforms. Empty if ``settings.probe`` is None.
     """
     if (probe := settings.probe) is None:
         return {}
@@ -110,7 +112,9 @@ def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict
     estimated_ns = {node.name: estimate.node(node, bare.tensors) for node in bare.operators}
 
     def saved(nodes: Sequence[OpNode]) -> int:
-        """Return the nanoseconds that other variants of equal nodes could save; 0 without doubt."""
+        """Return the nanoseconds that other variants of equal nodes could save; 0 if the estimate
+        is not doubted.
+        """
         count, transforms_ns = len(nodes), sum(ends_ns[node.name] for node in nodes)
         measured_ns = count * (probe.node(nodes[0], bare.tensors) or 0)
         estimated = count * estimated_ns[nodes[0].name]
@@ -156,7 +160,7 @@ def _sizes(graph: LoweredGraph, node: OpNode) -> object:
 
 
 def _improvable(graph: LoweredGraph) -> bool:
-    """Return whether there is a Transform or reference code, which a choice could remove."""
+    """Return whether the graph has a Transform or reference code, which a choice could remove."""
     return any(graph.transforms()) or any(node.variant.reference for node in graph.operators)
 
 
@@ -170,17 +174,19 @@ def timed_variants(
 ) -> Variants:
     """Return the variants of every node with their times; the resolver's is first.
 
-    Tried are the variants of ``shared_variants``, those on other libraries and with fewer
-    followers, and all kernels of libraries for nodes that are measured. Of variants that differ at
-    most in layouts of constants the fastest is kept. A variant of unknown time is dropped.
+    Candidates are the variants of ``shared_variants``, variants on other libraries and with fewer
+    followers, and for nodes that are measured all kernels of their libraries. Of variants that
+    differ at most in layouts of constants the fastest is kept. A variant of unknown time is
+    dropped.
 
     Args:
         graph: a lowered graph with its Transforms.
         clock: times of nodes and Transforms.
-        estimate: estimates that exclude variants from trial; by default at declared rates.
-        probed: another clock for some nodes.
+        estimate: estimated times, by which hopeless variants are not tried; by default at declared
+            rates.
+        probed: the clock, by name of node, for nodes that use another one than ``clock``.
         only: names of the nodes that may change; None is all.
-        inexact: True admits inexact variants that are faster than all others.
+        inexact: True admits approximate variants that are faster than all exact ones.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_possible_savings(graph, clock, estimate)))
@@ -210,7 +216,7 @@ def timed_variants(
 
 
 def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
-    """Return whether the packed constants of a variant are mostly pads, which it reads as well."""
+    """Return whether a packed constant of a variant is mostly pads, which the kernel reads too."""
     for name, layout in zip(node.inputs, variant.layouts, strict=False):
         value = graph.values[name]
         unpadded = Layout.plain(value.dims).nbytes(value.dims, value.dtype)
@@ -223,10 +229,11 @@ def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
 def _possible_savings(
     graph: LoweredGraph, clock: Clock, estimate: Estimate
 ) -> Iterator[tuple[str, int]]:
-    """Yield nodes with the nanoseconds that a plan could save by another variant of the node.
+    """Yield names of nodes, with the nanoseconds that a plan could save by another variant of each.
 
-    These are the Transforms at its ends, or at the ends of its island (``_island``). MAX_EXCESS
-    times its estimate is added for reference code, and for every node if times are measured.
+    These are the times of the Transforms at the node's ends, or at the ends of its island
+    (``_island``). MAX_EXCESS times the node's estimate is added for reference code, and for every
+    node if times are measured.
     """
     bare = graph.bare
     saved = Counter[str]()
@@ -240,7 +247,9 @@ def _possible_savings(
 
 
 def _transforms(graph: LoweredGraph, clock: Clock) -> Iterator[tuple[set[str], int]]:
-    """Yield the names of the nodes at the ends of each Transform, and its nanoseconds."""
+    """Yield, for each Transform, the names of the nodes at its ends, and its nanoseconds, 0 if
+    unknown.
+    """
     makers = {name: node.name for node in graph.operators for name in node.outputs}
     for node in graph.transforms():
         source, target = graph.values[node.input], graph.values[node.output]
@@ -253,7 +262,10 @@ def _transforms(graph: LoweredGraph, clock: Clock) -> Iterator[tuple[set[str], i
 
 
 def _island(bare: LoweredGraph, name: str) -> set[str]:
-    """Return a node and the connected nodes on its library; it alone if most nodes are on that."""
+    """Return the names of the nodes on one library that are connected with the node ``name``.
+
+    It is that node alone if its library is the one that most nodes of the graph are on.
+    """
     nodes = {node.name: node for node in bare.operators}
     [(common, _)] = Counter(node.variant.library for node in bare.operators).most_common(1)
     library, island, pending = nodes[name].variant.library, {name}, [name]
@@ -271,7 +283,12 @@ def _island(bare: LoweredGraph, name: str) -> set[str]:
 def _fastest(
     values: Mapping[str, VTensor], node: OpNode, variants: Sequence[Variant], clock: Clock
 ) -> list[Variant]:
-    """Return the resolver's variant, and the fastest for each combination of visible layouts."""
+    """Return the resolver's variant, and the fastest variant for each combination of layouts of
+    operands that are no constants.
+
+    Times are estimates or measurements of ``clock``. If they are estimates, there is a fastest
+    variant for each library. Approximate variants are added if they are faster than exact ones.
+    """
     if len(variants) == 1:
         return [*variants]
     timed = _no_slower_fused([in_time(node, variant, values, clock) for variant in variants])
@@ -292,9 +309,10 @@ def _fastest(
 
 
 def _no_slower_fused(timed: Sequence[Variant]) -> list[Variant]:
-    """Lower the time of each fused kernel to that of the same kernel with followers as steps.
+    """Return the variants, with the time of each fused kernel at most that of the same kernel with
+    followers as separate steps.
 
-    A fused kernel that was measured slower than that was disturbed.
+    A fused kernel that was measured to be slower than that was disturbed.
     """
     parts: dict[object, int] = {}
     for variant in timed:
@@ -314,9 +332,15 @@ def _kernel(variant: Variant) -> object:
 
 
 def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock: Clock) -> Variant:
-    """Return a variant with its time, or with None if unknown.
+    """Return a variant of ``node`` with its time in ``ns``, None if unknown.
 
-    The time of a variant of several pieces is their sum with the Transforms between them.
+    The time of a variant of several pieces is the sum of theirs and of the Transforms between them.
+
+    Args:
+        node: the node.
+        variant: the variant.
+        values: the tensors of the graph by name.
+        clock: times of nodes and Transforms.
     """
     if not variant.pieces:
         ns = clock.node(replace(node, variant=variant), values)

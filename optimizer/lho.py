@@ -15,8 +15,8 @@ from resolver.lowered import LoweredGraph, TransformNode
 def hoist(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """f1(T(v)), ..., fn(T(v)) = f1(u), ..., fn(u) with u = T(v), if nothing else reads the branch.
 
-    A branch node is one whose immediate successors (1) are all Transforms, (2) of one value of it,
-    (3) to the same layout. Each rewriting removes a Transform, so it ends.
+    A branch node is a node whose immediate successors (1) are all Transforms, (2) of the same
+    output, (3) to the same layout. Each rewriting removes a Transform, so the pass ends.
     """
     return merged(graph, list(_branches(graph)))
 

@@ -36,8 +36,8 @@ class Matched(NamedTuple):
     """A partial or whole match of a pattern.
 
     Attributes:
-        values: values of the graph by hole.
-        parts: values of the graph by named part.
+        values: name of the graph's value by name of the pattern's hole.
+        parts: name of the graph's value by name of the pattern's named part.
         parameters: values of the pattern's named parameters.
         nodes: names of the nodes that the pattern replaces.
     """
@@ -50,13 +50,16 @@ class Matched(NamedTuple):
 
 @dataclass(frozen=True)
 class Matcher:
-    """A graph in which patterns are searched for."""
+    """A search for patterns in a graph; ``readers`` has the makers and readers of its values."""
 
     graph: Graph
     readers: Readers
 
     def find(self, pattern: Apply, root: Node) -> Iterator[Matched]:
-        """Yield the matches of a pattern that ends at ``root`` and hides no value used outside."""
+        """Yield the matches of ``pattern`` whose last node is ``root``.
+
+        A match is left out if a node outside it, or an output of the graph, needs a value inside.
+        """
         for met in self._apply(pattern, root.outputs[0], Matched()):
             inner = [self.graph.nodes[name] for name in met.nodes if name != root.name]
             hidden = [name for node in inner for name in node.outputs] + [*root.outputs[1:]]
@@ -64,7 +67,9 @@ class Matcher:
                 yield met
 
     def _match(self, pattern: Pattern, value: str, met: Matched) -> Iterator[Matched]:
-        """Yield the ways in which ``value`` matches a pattern, each added to the match ``met``."""
+        """Yield the ways in which the value named ``value`` matches ``pattern``, each added to
+        ``met``, the match so far.
+        """
         match pattern:
             case Hole():
                 yield from self._hole(pattern, value, met)
@@ -86,14 +91,18 @@ class Matcher:
                     yield longer._replace(parts={**longer.parts, name: value})
 
     def _under_views(self, value: str) -> tuple[str, frozenset[str]]:
-        """Return the value under ignored views (``_silent``), and the names of these views."""
+        """Return the value from which ignored nodes (``_silent``) make ``value``, and the names of
+        these nodes.
+        """
         silent = frozenset[str]()
         while (node := self.readers.maker(value)) is not None and _silent(node):
             silent, [value] = silent | {node.name}, node.inputs
         return value, silent
 
     def _operands(self, pattern: Apply, node: Node, met: Matched) -> Iterator[Matched]:
-        """Yield the matches of a pattern's operands with a node's inputs, in the node's order."""
+        """Yield the matches of a pattern's operands with a node's inputs, in order, each added to
+        ``met``.
+        """
         if len(node.inputs) != len(pattern.operands):
             return
         if info_of(node.op).structural == "reshape":  # a reshape depends on the order of elements
@@ -104,7 +113,9 @@ class Matcher:
         yield from self._all(pattern.operands, node.inputs, met)
 
     def _hole(self, hole: Hole, value: str, met: Matched) -> Iterator[Matched]:
-        """Yield the match with a hole bound to ``value``, if kind and earlier bindings allow it."""
+        """Yield ``met`` with a hole bound to ``value``, if the hole's kind and its earlier binding
+        in ``met`` allow it; else nothing.
+        """
         constant = bool(hole.kind) and value in self.graph.constants
         if hole.kind and not constant:
             return
@@ -127,7 +138,7 @@ class Matcher:
         )
 
     def _is_symbolic(self, value: str) -> bool:
-        """Return whether the elements of a constant depend on open sizes."""
+        """Return whether the elements of a constant depend on symbolic sizes."""
         array: object = self.graph.constants.get(value)
         return isinstance(array, SymbolicArray)
 
@@ -145,7 +156,9 @@ class Matcher:
         )
 
     def _apply(self, pattern: Apply, value: str, met: Matched) -> Iterator[Matched]:
-        """Yield the matches of an operator and its operands with the node that makes ``value``."""
+        """Yield the matches of an operator and its operands with the node that makes ``value``,
+        each added to ``met``.
+        """
         node = self.readers.maker(value)
         if node is not None and info_of(node.op).name != pattern.op:
             value, silent = self._under_views(value)
@@ -169,7 +182,9 @@ class Matcher:
     def _all(
         self, patterns: Sequence[Pattern], values: Sequence[str], met: Matched
     ) -> Iterator[Matched]:
-        """Yield the matches of several patterns with as many values."""
+        """Yield the matches of several patterns with as many values, in order, each added to
+        ``met``.
+        """
         if not patterns:
             yield met
             return
@@ -179,7 +194,11 @@ class Matcher:
     def _split(
         self, node: Node, values: Sequence[str], count: int
     ) -> Iterator[tuple[Sequence[str], frozenset[str]]]:
-        """Yield ``count`` operands of a chain of one operator, and the names of its inner nodes."""
+        """Yield the ways to see ``node`` as the last of a chain of equal operators that together
+        have ``count`` operands: the operands, and the names of the other nodes of the chain.
+
+        ``values`` are the operands of the chain so far.
+        """
         if len(values) >= count:
             if len(values) == count:
                 yield values, frozenset()
@@ -200,9 +219,10 @@ def _silent(node: Node) -> bool:
 
 
 def _parameters(pattern: Apply, op: Any, known: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the named parameters ``known``, with those of an operator added.
+    """Return the named parameters ``known``, with the values that ``op`` has for those of
+    ``pattern`` added.
 
-    None if the operator's parameters differ from the pattern's.
+    None if a parameter of ``op`` differs from what ``pattern`` or ``known`` demands.
     """
     known = dict(known)
     for parameter in _declared(type(op)):  # type: ignore[arg-type]  # any class has a hash

@@ -49,7 +49,7 @@ class _Reordering:
     Attributes:
         graph: the graph; new values are added to it.
         constants: the graph's constants.
-        source: by value that is a change of order, the value before it.
+        source: by name of a value that a change of order makes, the name of the value before it.
         nodes: the nodes of the new graph, in order.
         changed: True if any node differs.
     """
@@ -61,7 +61,9 @@ class _Reordering:
     changed: bool = False
 
     def add(self, node: Node) -> None:
-        """Add the next node, before a change of order if it is element-wise."""
+        """Add the next node; if it is element-wise, move it before the changes of order of its
+        operands.
+        """
         names = getattr(node.op, "names", ())
         kind = info_of(node.op).structural
         if kind == "rename" and len(names) and all(old == new for old, new in names):
@@ -72,7 +74,7 @@ class _Reordering:
         self.nodes[node.name] = node
 
     def needed_nodes(self) -> dict[str, Node]:
-        """Return the nodes without the changes of order that have no reader."""
+        """Return the nodes by name, in order, without changes of order that have no reader."""
         wanted, kept = set(self.graph.outputs.values()), list[Node]()
         for node in reversed(self.nodes.values()):
             if node.outputs[0] not in self.source or node.outputs[0] in wanted:
@@ -81,7 +83,9 @@ class _Reordering:
         return {node.name: node for node in reversed(kept)}
 
     def _add_late(self, node: Node) -> None:
-        """Add an element-wise node before its operands' change of order, then the change."""
+        """Add an element-wise node on its operands as they are before changes of order, and after
+        it a change of order of its result, if that differs in order.
+        """
         values, constants = self.graph.values, self.constants
         computed = [self.source.get(name, name) for name in node.inputs if name not in constants]
         dims = dict.fromkeys(dim for name in computed for dim in values[name].dims)
@@ -101,7 +105,11 @@ class _Reordering:
         self.changed = True
 
     def _operand(self, name: str, dims: Collection[str]) -> str:
-        """Return a value's name before its change of order, or a constant's in ``dims``' order."""
+        """Return the name of the value from which a change of order makes the value ``name``.
+
+        It is ``name`` itself if no change of order makes the value. For a constant, it is the name
+        of that constant with its axes in the order of ``dims``, which is added if it is new.
+        """
         value = self.graph.values[name]
         if name not in self.constants:
             return self.source.get(name, name)

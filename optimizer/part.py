@@ -1,10 +1,11 @@
-"""A product of which only slices are read is computed in slices, so that none is copied out.
+"""A product of which only slices are read is computed in slices, so that no slice is copied out.
 
     slice(f(x * w + b))  becomes  f(x * slice(w) + slice(b))
 
 Exporters compute queries, keys and values of an attention so: by one product with a matrix of
-constants, which is then reshaped, transposed and sliced. Operators declare that they are linear in
-an operand, or that they only rename, reshape or slice (the traits ``Linear`` and ``Structural``).
+constants. The product is then reshaped, transposed and sliced. Operators declare that they are
+linear in an operand, or that they only rename, reshape or slice (the traits ``Linear`` and
+``Structural``).
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear
 
-#: The columns that each slice has at least: kernels for fewer are slower than a copy.
+#: The least number of columns of each slice: kernels for fewer are slower than a copy.
 MIN_COLUMNS = 64
 
 
 def part(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """Return the same network with products computed in slices if only slices of them are read.
 
-    The other factor is a matrix of constants that nothing else reads. Nodes between product and
-    slices rename, reshape or are element-wise. A chain with a pinned node stays.
+    One factor of such a product is a matrix of constants that nothing else reads. Nodes between
+    product and slices rename, reshape or are element-wise. A chain with a pinned node stays.
 
     Args:
         graph: sealed; it is not changed.
@@ -85,12 +86,17 @@ class _SlicedProduct:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes of the chain."""
+        """The product, the nodes between and the slices."""
         return [self.lead, *self.between, *(node for node, _, _ in self.cuts.values())]
 
 
 def _chain(graph: Graph, lead: Node, readers: Readers) -> _SlicedProduct | None:
-    """Return the chain after a node; None if it is no such product or has other readers."""
+    """Return the chain that begins with ``lead`` and can be computed in slices.
+
+    None if ``lead`` is no product with a constant matrix, if not only slices along one dim of the
+    matrix read the chain's last value, or if these overlap or have fewer than ``MIN_COLUMNS``
+    columns.
+    """
     weights, between = _weights(graph, lead, readers), list[Node]()
     if weights is None:
         return None
@@ -118,7 +124,9 @@ def _chain(graph: Graph, lead: Node, readers: Readers) -> _SlicedProduct | None:
 
 
 def _weights(graph: Graph, lead: Node, readers: Readers) -> str | None:
-    """Return the name of the constant matrix that a node is linear in and alone reads, or None."""
+    """Return the name of the constant matrix in which ``lead`` is linear and that only ``lead``
+    reads; None if there is none.
+    """
     info = info_of(lead.op)
     linear = info.trait(Linear)
     roles = info.roles(len(lead.inputs), 0) if linear and len(lead.outputs) == 1 else ()
@@ -130,13 +138,15 @@ def _weights(graph: Graph, lead: Node, readers: Readers) -> str | None:
 
 
 def _is_slice(node: Node) -> bool:
-    """Return whether a node is a slice of step 1 along one dim."""
+    """Return whether a node is a slice with stride 1 along one dim."""
     op: Any = node.op
     return info_of(op).structural == "slice" and len(op.axes) == 1 and op.steps == (1,)
 
 
 def _range(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the begin and end of a slice, at most the size of its dim."""
+    """Return the begin and end of a slice, neither beyond the size of its dim; (0, 0) if the node
+    is no slice as ``_is_slice`` says.
+    """
     if not _is_slice(node):
         return 0, 0
     op: Any = node.op
@@ -146,7 +156,11 @@ def _range(graph: Graph, node: Node) -> tuple[int, int]:
 
 
 def _passes(graph: Graph, node: Node, value: str) -> bool:
-    """Return whether a slice may move before a node: each element depends on one element only."""
+    """Return whether a slice may move from after a node to before it.
+
+    Each element of the node's output may depend on only one element of ``value``, the input that
+    would be sliced.
+    """
     info = info_of(node.op)
     if info.structural in ("rename", "reshape"):
         return True
@@ -156,11 +170,17 @@ def _passes(graph: Graph, node: Node, value: str) -> bool:
 
 
 def _traced(graph: Graph, between: Sequence[Node], dim: str) -> list[str]:
-    """Return the sliced dim's name in the lead's value and after each node between.
+    """Return the names of the sliced dim in the lead's output and in the output of each node of
+    ``between``.
 
-    Empty if no dim of the lead's value corresponds to it. A reshape keeps the order of elements: a
-    dim corresponds to the input's dim whose outer dims have the same product, if the size of the
-    input's dim is a multiple of its own.
+    Empty if no dim of the lead's output corresponds to the sliced one. A reshape keeps the order of
+    elements: a dim of its output corresponds to the dim of its input before which the sizes have
+    the same product, if the size of the input's dim is a multiple of the size of the output's dim.
+
+    Args:
+        graph: the graph.
+        between: the nodes from the lead to the slices, in order.
+        dim: the sliced dim, by its name in the last output.
     """
     names = [dim]
     for node in reversed(between):
@@ -211,7 +231,9 @@ class _Parts:
     sources: dict[str, tuple[str, int, slice]] = field(default_factory=dict)
 
     def build(self) -> bool:
-        """Build all parts; return False if an operator refuses, or a result's dims differ."""
+        """Build the new chain of each slice; return False if an operator refuses its operands, or
+        if a result differs from the slice's output in type or dims.
+        """
         try:
             return all(
                 self._part(number, *cut) for number, cut in enumerate(self.chain.cuts.values())
@@ -220,7 +242,14 @@ class _Parts:
             return False
 
     def _part(self, number: int, cut: Node, begin: int, end: int) -> bool:
-        """Build the chain of one slice; return whether its last value equals the slice's output."""
+        """Build the new chain of one slice; return whether its result has the type and dims of the
+        slice's output.
+
+        Args:
+            number: index of the slice; nodes of the first keep their names.
+            cut: the slice.
+            begin, end: the range of the slice.
+        """
         value, chain = "", self.chain
         row = [chain.lead, *chain.between]
         for node, dim in zip(row, chain.dims, strict=True):
@@ -252,7 +281,16 @@ class _Parts:
         return (wanted.dtype, [*wanted.dims.items()]) == (result.dtype, [*result.dims.items()])
 
     def _constant(self, name: str, dim: str, span: slice, whole: int) -> str:
-        """Return the name of a constant's part along a dim; of the constant if it lacks the dim."""
+        """Add the part of a constant that is the range ``span`` of a dim, and return its name.
+
+        If the constant is broadcast along the dim, return the constant's own name.
+
+        Args:
+            name: the constant.
+            dim: the dim.
+            span: the range of the part.
+            whole: size of the dim in the value that is sliced.
+        """
         value = self.graph.values[name]
         if value.dims.get(dim, 1) != whole or whole == 1:
             return name
@@ -263,7 +301,7 @@ class _Parts:
         return short
 
     def replace(self) -> None:
-        """Put the parts into the graph in place of the chain."""
+        """Put the new chains into the graph in place of the chain."""
         graph, lead = self.graph, self.chain.lead
         removed = dict.fromkeys(node.name for node in self.chain.nodes)
         order = dict[str, Node]()
@@ -282,7 +320,7 @@ class _Parts:
             self.constants.derive(name, source, function)
 
     def _free(self, name: str) -> str:
-        """Return ``name``, with apostrophes added until it is new."""
+        """Return ``name``, with apostrophes added until no node or value has the name."""
         while name in self.graph.values or name in self.graph.nodes or name in self.values:
             name += "'"
         return name

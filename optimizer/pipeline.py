@@ -82,7 +82,9 @@ def pass_of(name: str) -> Pass:
 
 
 def import_passes() -> None:
-    """Import the passes of all levels and what they use, under the lock that forks wait for."""
+    """Import the passes of all levels and what they use, while holding the lock that forks wait
+    for.
+    """
     names = dict.fromkeys(chain.from_iterable(LEVELS.values()))
     modules = [PASSES.get(name, f"optimizer.{name}").partition(":")[0] for name in names]
     for module in (*modules, "optimizer.choice.bound", "resolver.evaluate", "resolver.extend"):
@@ -137,7 +139,14 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
 def _check(
     name: object, known: Collection[str], kind: str = "passes", given: object = None
 ) -> None:
-    """Raise an InputError that shows ``given``, or ``name``, unless ``name`` is known."""
+    """Raise InputError unless ``name`` is among ``known``.
+
+    Args:
+        name: the name to check.
+        known: the names that exist.
+        kind: what ``known`` are, for the message.
+        given: what the message shows instead of ``name``, if anything.
+    """
     if name not in known:
         raise InputError(f"optimize: no pass {given or name!r}; {kind}: {', '.join(known)}")
 
@@ -148,13 +157,14 @@ def simplify(
     preferences: Preferences = EVERY,
     only: Collection[tuple[str, str]] | None = None,
 ) -> Graph:
-    """Run the simplifications of a level, and note their names in the graph.
+    """Run the simplifications of a level, and return the new graph, with their names in ``passes``.
 
     Args:
         graph: sealed; it is not changed.
         optimize: the level, or names of passes.
         preferences: which nodes are pinned, and which libraries may be used.
-        only: the rules and nodes to rewrite, as (rule, name of the last node); None is all.
+        only: the rules and nodes to which ``rewrite`` is restricted, as (rule, name of the last
+            node); None is no restriction.
 
     Raises:
         InputError: the level or a pass does not exist.
@@ -178,7 +188,8 @@ def optimise(
     optimize: str | Sequence[str] = "all",
     settings: Settings | None = None,
 ) -> LoweredGraph:
-    """Run the passes of a level on a lowered graph, and note their names in the graph.
+    """Run the passes of a level on a lowered graph, and return the new graph, with their names in
+    ``passes``.
 
     Raises:
         InputError: the level or a pass does not exist.

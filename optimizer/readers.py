@@ -19,20 +19,22 @@ class Readers:
         self._delivered = set(graph.outputs.values())
 
     def add(self, node: Node) -> None:
-        """Add a new node."""
+        """Note that the graph has a new node."""
         self._maker.update(dict.fromkeys(node.outputs, node))
         for name in node.inputs:
             self._readers[name].append(node)
 
     def drop(self, node: Node) -> None:
-        """Remove a node that the graph has no longer."""
+        """Note that the graph has lost a node."""
         for name in node.outputs:
             del self._maker[name]
         for name in node.inputs:
             self._readers[name].remove(node)
 
     def inside(self, value: str, nodes: Container[str]) -> bool:
-        """Return whether only nodes of these names read a value, which is no output."""
+        """Return whether only nodes named in ``nodes`` read a value; False if the value is an
+        output of the graph.
+        """
         readers = self._readers.get(value, ())
         return value not in self._delivered and all(node.name in nodes for node in readers)
 
@@ -41,15 +43,21 @@ class Readers:
         return self._maker.get(value)
 
     def of(self, value: str) -> Sequence[Node]:
-        """Return the nodes that read a value, once for each input; none if it is an output."""
+        """Return the nodes that read a value, once for each input; an empty sequence if the value
+        is an output of the graph.
+        """
         return () if value in self._delivered else self._readers.get(value, ())
 
     def alone(self, value: str) -> Node | None:
-        """Return the only node that reads a value, once or several times; None if there is none."""
+        """Return the node that alone reads a value, by one input or several; None if several nodes
+        or none read it, or if it is an output of the graph.
+        """
         nodes = self.of(value)
         return nodes[0] if nodes and all(node is nodes[0] for node in nodes) else None
 
     def only(self, value: str) -> Node | None:
-        """Return the only node that reads a value, if it reads it once; else None."""
+        """Return the node that alone reads a value, by one input; None if several inputs or none
+        read it, or if it is an output of the graph.
+        """
         nodes = self.of(value)
         return nodes[0] if len(nodes) == 1 else None

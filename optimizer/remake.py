@@ -15,6 +15,11 @@ def remade(graph: LoweredGraph, problem: Problem, chosen: Mapping[str, int]) -> 
     """Return the graph with each node in its chosen variant.
 
     Its Transforms are exactly those that the objective ``shared`` counts.
+
+    Args:
+        graph: the lowered graph; it is not changed.
+        problem: the variants of the graph's nodes.
+        chosen: the index of the variant by node; other nodes keep their variants.
     """
     variants = {node: problem.variants[node][number] for node, number in chosen.items()}
     others = {n: v for n, v in variants.items() if v is not problem.nodes[n].variant}

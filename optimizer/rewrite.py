@@ -45,8 +45,8 @@ def rewrite(
 ) -> Graph:
     """Return the same network with each match of a rule's pattern replaced by the rule's result.
 
-    A match stays if one of its nodes is pinned, or if a node outside or an output needs a value
-    inside it.
+    A match stays as it is if one of its nodes is pinned, or if a node outside the match, or an
+    output of the graph, needs a value inside it.
 
     Args:
         graph: sealed; it is not changed.
@@ -55,8 +55,8 @@ def rewrite(
         off: the names of rules that may not be applied.
         native: True also keeps a match if each of its operators has a native invoker in an allowed
             library, and an operator of the result has none.
-        only: pairs of a rule and the last node of a match, to which the search is restricted; None
-            is no restriction. They are the ``applied`` of the graph for other sizes.
+        only: pairs of a rule and the last node of a match, to which the search is restricted, such
+            as the ``applied`` of the same network's graph for other sizes; None is no restriction.
     """
     by_root = defaultdict[str, list[tuple[Rule, Apply]]](list)
     operators = {info_of(node.op).name for node in graph.nodes.values()}
@@ -112,7 +112,14 @@ class _Rewriting:
     runs_native: dict[str, bool] = field(default_factory=dict)
 
     def apply(self, rule: Rule, pattern: Apply, root: Node) -> bool:
-        """Apply a rule to the first usable match that ends at ``root``; return False if none is."""
+        """Apply a rule to the first usable match whose last node is ``root``; return False if there
+        is none.
+
+        Args:
+            rule: the rule.
+            pattern: one of the rule's patterns.
+            root: the last node.
+        """
         graph = self.graph
         if (rule.name, root.name) in self.done or graph.values[root.outputs[0]].dtype not in FLOATS:
             return False
@@ -132,7 +139,9 @@ class _Rewriting:
         return False
 
     def _worse(self, met: Matched, new: _Replacement) -> bool:
-        """Return whether native code would be replaced by a call-back into Python."""
+        """Return whether the replacement ``new`` has a call-back into Python although the match
+        ``met`` runs in native code; False unless ``native``.
+        """
         nodes = (self.graph.nodes[name] for name in met.nodes)
         return (
             self.native
@@ -154,7 +163,9 @@ class _Rewriting:
         return self.preferences.pinned(node.name, info_of(node.op).name) is not None
 
     def _match(self, met: Matched, root: Node) -> Match:
-        """Return a match with its values and constants instead of names, as rules read it."""
+        """Return a match in the form that rules read: with values and constants instead of their
+        names.
+        """
         values = {hole: self.graph.values[name] for hole, name in met.values.items()}
         arrays: dict[str, Any] = {
             hole: self.graph.constants.get(name) for hole, name in met.values.items()
@@ -169,7 +180,7 @@ class _Rewriting:
         return Match(values, met.parameters, numbers, self.graph.values[root.outputs[0]])
 
     def _replace(self, met: Matched, new: _Replacement) -> None:
-        """Replace the nodes of a match by the new ones."""
+        """Replace the nodes of a match by those of ``new``."""
         graph, root = self.graph, new.root
         *others, last = new.nodes
         gone = [name for name in graph.nodes if name in met.nodes]
@@ -187,7 +198,9 @@ class _Rewriting:
             self.readers.add(node)
 
     def order(self) -> Iterator[tuple[str, Node]]:
-        """Yield all nodes in running order, new ones before the node that they were made for."""
+        """Yield the name and node of all nodes in running order: new ones before the node whose
+        replacement they are part of.
+        """
         early = {node.name for nodes in self.before.values() for node in nodes}
         for name, node in self.graph.nodes.items():
             for new in self.before.get(name, ()):
@@ -199,7 +212,17 @@ class _Rewriting:
 
 @dataclass
 class _Replacement:
-    """The nodes, values and constants that a rule makes in place of the node ``root``."""
+    """The nodes, values and constants that a rule makes in place of a match.
+
+    Attributes:
+        graph: the graph, which is not changed.
+        root: the last node of the match; the last new node gets its name and output.
+        match: the match.
+        parameters: values of the rule's named parameters and computed holes, by name.
+        nodes: the new nodes, in running order.
+        values: the new values by name.
+        constants: the new constants by name.
+    """
 
     graph: Graph
     root: Node
@@ -210,7 +233,9 @@ class _Replacement:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def build(self, template: Apply) -> bool:
-        """Build all nodes; return False if an operator refuses or type or dims differ."""
+        """Build the nodes of ``template``, the rule's result; return False if an operator refuses
+        its operands, or if the result differs from the match's output in type or sizes.
+        """
         [result, *_], wanted = self.root.outputs, self.match.output
         try:
             result_value = self._operand(template)
@@ -229,7 +254,9 @@ class _Replacement:
         return True
 
     def _operand(self, pattern: Pattern) -> VTensor | None:
-        """Return the value of a pattern, building its nodes; None for a hole without a value."""
+        """Build the nodes of ``pattern``, a part of the rule's result, and return its value; None
+        for a hole without a value.
+        """
         match pattern:
             case Hole(name):
                 if (value := self.match.values.get(name)) is not None:
@@ -246,7 +273,9 @@ class _Replacement:
         raise AssertionError("a rule's result has no alternatives")
 
     def _parameter(self, given: object) -> Any:
-        """Return the value of an operator's parameter; of a named one, by its name."""
+        """Return the value of an operator's parameter: ``given``, or what ``parameters`` has for
+        its name if it is ``Named``; None if that is missing.
+        """
         return self.parameters.get(given.name) if isinstance(given, Named) else given
 
     def _constant(self, values: Any, dims: Sequence[str]) -> VTensor:
@@ -270,7 +299,7 @@ class _Replacement:
         return self.values[name]
 
     def _free(self, name: str) -> str:
-        """Return ``name``, with apostrophes added until it is new."""
+        """Return ``name``, with apostrophes added until no node or value has the name."""
         taken = (self.graph.values, self.graph.nodes, self.values)
         while any(name in names for names in taken):
             name += "'"

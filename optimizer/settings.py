@@ -35,12 +35,14 @@ class Settings:
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
         only: names of the nodes whose variants the joint choice may change; None is all.
-        allowed: the error that results may have, if ``clock`` measures; None admits no inexact
+        allowed: the error that results may have, if ``clock`` measures; None admits no approximate
             variants.
         room: bytes by which packed constants may exceed those of the resolver's variants; None is
             no limit.
-        price: a charge for each Transform on top of its time, as a part of the time of all nodes.
-        light: True absorbs no Transform that has a heavy reader: these hardly ever gain.
+        price: a charge for each Transform on top of its time, as a fraction of the time of all
+            nodes.
+        light: True makes ``absorb`` keep each Transform that has a heavy reader, one dominated by
+            arithmetic: its removal hardly ever gains time.
 
     Raises:
         InputError: the objective is unknown, or it is ``time`` without a clock, or another with a

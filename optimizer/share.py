@@ -1,4 +1,4 @@
-"""Equal Transforms of one value become one, also if other nodes use the value."""
+"""Equal Transforms of one value become one Transform, also if other nodes use the value."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from resolver.lowered import LoweredGraph, TransformNode
 
 
 def share(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """f(T(v)), g(T(v)), h(v) = f(u), g(u), h(v) with u = T(v); constants' Transforms too.
+    """f(T(v)), g(T(v)), h(v) = f(u), g(u), h(v) with u = T(v), also if v is a constant.
 
-    Each rewriting removes a Transform, so it ends.
+    Each rewriting removes a Transform, so the pass ends.
     """
     groups: list[list[TransformNode]] = []
     for name, nodes in transforms_of(graph).items():

@@ -1,6 +1,6 @@
 """A Transform moves below or above a node if that costs less.
 
-A node that it can pass has variants for both layouts; no operator is named here.
+A node that a Transform can pass has variants for both of its layouts; no operator is named here.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from optimizer.remake import remade
 from optimizer.settings import Settings
 from resolver.lowered import LoweredGraph, OpNode
 
+#: Returns whether a pass may choose a variant, by its index, of a node, given the present choice.
 Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
 
 
 def sink(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """f(T(v)) = T(f(v)), if that is cheaper: from top to bottom."""
+    """f(T(v)) = T(f(v)), if that is cheaper; nodes are tried in running order."""
     return _with_improvements(graph, _takes_what_comes, downwards=True)
 
 
 def rise(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """T(f(v, w)) = f(T(v), T(w)), if that is cheaper: from bottom to top."""
+    """T(f(v, w)) = f(T(v), T(w)), if that is cheaper; nodes are tried in reverse order."""
     return _with_improvements(graph, _makes_what_is_wanted, downwards=False)
 
 
@@ -30,6 +31,11 @@ def _with_improvements(graph: LoweredGraph, fits: Fits, downwards: bool) -> Lowe
     """Change one node's variant after another while the cost falls, and return the new graph.
 
     The cost is a pair of whole numbers, at least 0, that each change lowers, so the pass ends.
+
+    Args:
+        graph: the lowered graph; it is not changed.
+        fits: returns whether a variant may be chosen.
+        downwards: True visits the nodes in running order, False in reverse order.
     """
     settled = graph.certificate is not None and graph.certificate.settled
     if settled or not any(graph.transforms()):
@@ -44,7 +50,14 @@ def _with_improvements(graph: LoweredGraph, fits: Fits, downwards: bool) -> Lowe
 
 
 def _improved(problem: Problem, node: OpNode, chosen: dict[str, int], fits: Fits) -> bool:
-    """Choose the cheapest fitting variant of a node; return whether it is cheaper than its own."""
+    """Choose the cheapest fitting variant of a node; return whether the choice has changed.
+
+    Args:
+        problem: the nodes and their variants.
+        node: the node.
+        chosen: the present choice, index of variant by node, which is updated.
+        fits: returns whether a variant may be chosen.
+    """
     around: Iterable[str] = {*node.inputs, *node.outputs} & problem.uses.keys()
     current = chosen.get(node.name, 0)
     numbers = range(len(problem.variants[node.name]))
@@ -61,7 +74,9 @@ def _improved(problem: Problem, node: OpNode, chosen: dict[str, int], fits: Fits
 
 
 def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], number: int) -> bool:
-    """Return whether variant ``number`` wants some input in the layout that it is made in."""
+    """Return whether variant ``number`` wants some input in the layout in which that input is made
+    in the choice ``chosen``.
+    """
     changed = {**chosen, node.name: number}
     ends = problem.edges(changed, node.inputs)
     return any(use.node == node.name and made == wanted for _, made, wanted, use in ends)
@@ -70,6 +85,8 @@ def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], nu
 def _makes_what_is_wanted(
     problem: Problem, node: OpNode, chosen: dict[str, int], number: int
 ) -> bool:
-    """Return whether variant ``number`` makes some output in a layout that is wanted."""
+    """Return whether variant ``number`` makes some output in a layout that a reader wants in the
+    choice ``chosen``.
+    """
     changed = {**chosen, node.name: number}
     return any(made == wanted for _, made, wanted, _ in problem.edges(changed, node.outputs))

@@ -24,22 +24,23 @@ from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Picks, Thins
 
+#: The stride between elements that are read, by dim.
 Steps = Mapping[str, int]
 
-#: The most element-wise nodes in a row that are followed from a value towards its windows.
+#: The most element-wise nodes in a row that are followed from a value back to its windows.
 DEPTH = 100
 
 
 def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """Return the same graph, in which values lack elements that are not read.
+    """Return the same network without those elements of values that are not read.
 
     A value keeps all its elements if it is an output, if no window computes it, or if more operands
     would be sliced than windows thinned.
 
     Args:
         graph: sealed; it is not changed.
-        preferences: the libraries. If none of them slices in native code, nothing is sliced. A
-            pinned node stays on its library.
+        preferences: the allowed libraries. If none of them slices in native code, nothing is
+            sliced. A pinned node stays on its library.
     """
     thinned = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
     readers, may_cut = Readers(thinned), cache(partial(_cutting, preferences))
@@ -61,10 +62,10 @@ def _cutting(preferences: Preferences, device: str) -> bool:
 
 
 def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]] | None:
-    """Return the steps with which all of ``nodes`` read their first input, and the new nodes.
+    """Return the strides, by dim, with which all of ``nodes`` read their first input, and by name
+    new nodes that read the thinned input instead.
 
-    A new node, by name, reads the thinned input. None if nodes differ in steps, or one reads every
-    element.
+    None if the nodes differ in strides, or one of them reads every element.
     """
     thinned_nodes, all_steps = dict[str, Node](), list[Steps]()
     for node in nodes:
@@ -89,12 +90,12 @@ class _Thinning:
     Attributes:
         graph: the graph, which is not changed.
         readers: the makers and readers of its values.
-        steps: the step between elements that remain, by dim.
+        steps: the stride by dim: of every so many elements one remains.
         cutting: True if values that stay whole may be sliced.
         values: the changed values by name.
         nodes: the changed nodes by name.
         cuts: the new slices, by the value that they slice.
-        windows: the number of windows that compute less.
+        windows: the number of windows with larger strides.
     """
 
     graph: Graph
@@ -107,7 +108,13 @@ class _Thinning:
     windows: int = 0
 
     def thin_value(self, value: str, depth: int = 0) -> bool:
-        """Thin a value; return False if its maker can neither be thinned nor passed."""
+        """Thin a value; return False if its maker is neither a window nor element-wise, or has an
+        operand that can neither be thinned nor sliced.
+
+        Args:
+            value: name of the value.
+            depth: the number of element-wise nodes between the value and the first thinned one.
+        """
         node = self.readers.maker(value)
         if node is None or len(node.outputs) > 1 or depth > DEPTH:
             return False
@@ -126,7 +133,11 @@ class _Thinning:
         return self._computed(self.nodes[node.name])
 
     def _operand(self, name: str, depth: int) -> str:
-        """Return the name that a node reads instead of ``name``; empty if it cannot be thinned."""
+        """Return the name that a node reads instead of ``name``; empty if the value can neither be
+        thinned nor sliced.
+
+        ``depth`` is as for ``thin_value``.
+        """
         dims = self.graph.values[name].dims
         if all(dims.get(dim, 1) == 1 for dim in self.steps):
             return name
@@ -137,9 +148,10 @@ class _Thinning:
         return self._cut(name)
 
     def _cut(self, name: str) -> str:
-        """Add a slice of a value that stays whole, and return its name; empty if it may not be.
+        """Add a slice of a value that stays whole, and return the slice's name; empty if slices are
+        not allowed.
 
-        Steps have to divide the dims: libraries can then read the slice in place.
+        Strides have to divide the sizes of dims: libraries can then read the slice in place.
         """
         if name in self.cuts:
             return self.cuts[name].name
@@ -157,7 +169,10 @@ class _Thinning:
         return slice_name
 
     def _computed(self, node: Node) -> bool:
-        """Compute a node's value again; return whether it has the thinned sizes."""
+        """Add the value that a changed node makes; return whether it has the thinned sizes.
+
+        False also if the operator refuses its operands.
+        """
         operands = [self.values.get(n) or self.graph.values[n] for n in node.inputs]
         try:
             [out] = run_compute(Context(node=node.name), node.op, operands)
@@ -170,10 +185,13 @@ class _Thinning:
         return wanted is None or dict(out.dims) == wanted
 
     def order(self, others: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
-        """Yield all nodes in order, with the changed ones and ``others`` in their places.
+        """Yield the name and node of all nodes in order: changed ones in place of the former ones.
 
         A slice comes as early as possible, so that it precedes windows to which a reader may be
         fused.
+
+        Args:
+            others: further changed nodes, by name.
         """
         of_inputs = (cut for name, cut in self.cuts.items() if self.readers.maker(name) is None)
         yield from ((cut.name, cut) for cut in of_inputs)

@@ -33,8 +33,8 @@ class _BackgroundWork:
     """Background work of one context.
 
     Args:
-        over: whether the work is not wanted any more.
-        hurries: whether the work need not sleep just now; None if it always has to.
+        over: returns True once the work is not wanted any more.
+        hurries: returns True while the work need not sleep; None if it always has to.
     """
 
     def __init__(self, over: Callable[[], bool], hurries: Callable[[], bool] | None) -> None:
@@ -42,8 +42,8 @@ class _BackgroundWork:
         self._since = thread_time()
 
     def yield_to_foreground(self) -> None:
-        """Sleep while foreground work runs, at most LONGEST_SLEEP_S seconds: it may need what this
-        work holds.
+        """Sleep while foreground work runs, at most LONGEST_SLEEP_S seconds: the foreground work
+        may be waiting for a lock that this work holds.
         """
         left = LONGEST_SLEEP_S
         while left > 0 and _threads_in_front() and not self.over():
@@ -51,7 +51,7 @@ class _BackgroundWork:
             left -= POLL_S
 
     def sleep_after_work(self) -> None:
-        """Sleep if there was WORK_S of work since the last sleep."""
+        """Sleep if this thread has used WORK_S seconds of CPU time since the last sleep."""
         worked = thread_time() - self._since
         if worked < WORK_S:
             return
@@ -72,14 +72,14 @@ _foreground_threads: dict[int, set[int]] = {}
 
 
 def _threads_in_front() -> set[int]:
-    """Return the ids of this process's foreground threads, as the set itself."""
+    """Return the set of ids of this process's foreground threads: the set itself, not a copy."""
     return _foreground_threads.setdefault(os.getpid(), set())
 
 
 class Stopped(
     BaseException
 ):  # no Exception: code that handles a library's refusal must not catch it
-    """Raised by ``checkpoint`` if the work of this context is not wanted any more."""
+    """Raised by ``checkpoint`` if the background work of this context is not wanted any more."""
 
 
 @contextmanager
@@ -87,9 +87,9 @@ def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None
     """Run the block as background work, which sleeps often and stops once ``over`` returns True.
 
     Args:
-        over: whether the work is not wanted any more.
-        hurries: whether the work need not sleep just now, since no run is in progress or its result
-            is waited for; None if it always has to.
+        over: returns True once the work is not wanted any more.
+        hurries: returns True while the work need not sleep, since no run is in progress or its
+            result is waited for; None if it always has to.
     """
     token = _work.set(_BackgroundWork(over, hurries))
     try:
@@ -116,7 +116,7 @@ def in_front(work: Callable[[], T]) -> T:
 def behind(work: Callable[[], T]) -> T:
     """Run ``work``, which waits for other threads, with this thread out of the foreground.
 
-    Those threads may be background work, which would sleep otherwise.
+    The other threads may run background work, which sleeps while a thread is in the foreground.
 
     Returns:
         The result of ``work``.
@@ -133,8 +133,10 @@ def behind(work: Callable[[], T]) -> T:
 
 @contextmanager
 def giving_way(wanted: Callable[[], object]) -> Iterator[None]:
-    """Let background work inside the block stop also once ``wanted()`` is true: a request needs its
-    place.
+    """Let background work inside the block stop also once ``wanted()`` is true.
+
+    Args:
+        wanted: returns a true value if a request waits for what the background work occupies.
     """
     work = _work.get()
     if work is None:
@@ -146,7 +148,9 @@ def giving_way(wanted: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def in_no_hurry() -> Iterator[None]:
-    """Let urgent background work sleep inside the block as long as other background work."""
+    """Let urgent background work inside the block sleep as much as background work that is not
+    urgent.
+    """
     work = _work.get()
     if work is None:
         yield
@@ -156,9 +160,9 @@ def in_no_hurry() -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Let foreground work pass, and return if this context's work is still wanted.
+    """Sleep while foreground work runs, then return if this context's work is still wanted.
 
-    Outside background work it returns at once.
+    Outside background work the call returns at once.
 
     Raises:
         Stopped: the work is not wanted any more.
@@ -172,7 +176,7 @@ def checkpoint() -> None:
 
 
 def nobody_waits() -> bool:
-    """Return whether this context's work is background work, which queues in small parts between
+    """Return whether this context runs background work, which is queued in small parts between
     runs.
     """
     return _work.get() is not None

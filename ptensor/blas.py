@@ -1,4 +1,4 @@
-"""NumPy's products on one thread, while the threads of runs have the processors.
+"""NumPy's matrix products on one thread, so that the processors stay free for the threads of runs.
 
 OpenBLAS's threads keep spinning for a while after they have worked. A run that begins meanwhile
 waits for processors in each of its parallel loops.
@@ -17,18 +17,19 @@ from vtensor.language.process.interrupts import pass_signals
 
 T = TypeVar("T")
 
-#: Sets the number of OpenBLAS's threads and returns the number before.
+#: A function that sets the number of OpenBLAS's threads and returns the number before.
 Setter = Callable[[int], int]
 
-#: Held while the number of threads is changed, also if the process forks meanwhile.
+#: Held from a change of the number of threads until it is undone. Forks wait for the lock, so that
+#: no child begins with the changed number.
 _thread_count_lock = process_lock(0)
 
 
 def on_one_thread(work: Callable[[], T]) -> T:
-    """Run ``work`` with NumPy's products on one thread, if NumPy uses OpenBLAS, and return its
-    result.
+    """Run ``work`` and return its result; NumPy's matrix products run on one thread meanwhile.
 
-    Products of other threads of the process then run on one thread, too: the work should be short.
+    Products in other threads of the process are limited, too: the work should be short. If NumPy
+    does not use OpenBLAS, nothing is limited.
     """
     setter = _setter()
     if setter is None:
@@ -36,7 +37,8 @@ def on_one_thread(work: Callable[[], T]) -> T:
     before = list[int]()
     with _thread_count_lock:
         try:
-            before.extend(map(setter, (1,)))  # recorded in the same call: see ``forks.locked``
+            # one call sets and records the number: no exception can come between the two
+            before.extend(map(setter, (1,)))
             return work()
         finally:
             for number in before:
@@ -45,10 +47,11 @@ def on_one_thread(work: Callable[[], T]) -> T:
 
 @cache
 def _setter() -> Setter | None:
-    """Return OpenBLAS's function that sets the number of threads, or None.
+    """Return a function that sets the number of OpenBLAS's threads and returns the number before.
 
-    None if NumPy uses another library or an old OpenBLAS. The function would start OpenBLAS's
-    threads, which spin, if there are none yet; then the number itself is written instead.
+    None if NumPy uses another library or an old OpenBLAS. OpenBLAS's own function would start its
+    threads, which spin; as long as none has started, the returned function writes the number into
+    OpenBLAS's variable instead.
     """
     core = sys.modules.get("numpy._core._multiarray_umath")
     try:

@@ -28,7 +28,7 @@ ALIGNMENT = 64
 def fresh(nbytes: int) -> np.ndarray[Any, Any]:
     """Return bytes of unspecified content that begin at a multiple of ``ALIGNMENT``.
 
-    They come from NumPy's allocator, which reuses them for the next run.
+    They come from NumPy's allocator, which can give the same memory again to the next run.
     """
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     begin = -raw.__array_interface__["data"][0] % ALIGNMENT
@@ -36,8 +36,9 @@ def fresh(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def fresh_pages(nbytes: int) -> np.ndarray[Any, Any]:
-    """Return bytes as ``fresh`` does, on pages of their own unless they are few; not for outputs of
-    runs.
+    """Return bytes as ``fresh`` does, but ``OWN_PAGES_BYTES`` or more on pages of their own.
+
+    Outputs of runs use ``fresh`` instead, since each run would request such pages again.
     """
     if nbytes < OWN_PAGES_BYTES:
         return fresh(nbytes)
@@ -63,11 +64,11 @@ class Buffer:
 
     @classmethod
     def wrap(cls, array: np.ndarray[Any, Any]) -> Buffer:
-        """Return a buffer on the memory of a C-contiguous array, without a copy; the array stays
-        its owner.
+        """Return a buffer on the memory of a C-contiguous array, without a copy; the buffer keeps
+        the array alive.
 
         Raises:
-            LayoutError: the array is not contiguous.
+            LayoutError: the array is not C-contiguous.
         """
         if not array.flags.c_contiguous:
             raise LayoutError("only contiguous memory can be wrapped: copy the array first")
@@ -95,18 +96,24 @@ class _InMemory:
         raise NotImplementedError
 
     def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
-        """Return the elements of a tensor with this storage, or of a view of it: one axis per dim,
-        no pads.
+        """Return the elements of a tensor as an array with one axis per dim of the tensor, no pads.
+
+        The array shares the storage's memory if the layout allows it.
+
+        Args:
+            tensor: the tensor that has this storage, or a view of that tensor.
         """
         part = Part(self.data(), self.layout, self.extents)
         array = part.logical(list(self.extents), tensor.dtype)
         return array if tensor.base is None else array.reshape(list(tensor.dims.values()))
 
     def part(self, tensor: VTensor) -> Part | None:
-        """Return the elements in place, under the dim names of a tensor with this storage or of a
-        view of it.
+        """Return the elements in place, under the dim names of ``tensor``.
 
-        None if no layout describes the view.
+        None if no layout describes the elements under these dims.
+
+        Args:
+            tensor: the tensor that has this storage, or a view of that tensor.
         """
         whole = Part(self.data(), self.layout, self.extents)
         for dim, names in tensor.view.names.items():
@@ -120,13 +127,22 @@ class _InMemory:
         extents: Mapping[str, int],
         layout: Layout | None = None,
     ) -> ArrayStorage:
-        """Return a storage that is this array, with an axis per axis of the layout, or per dim
-        without one.
+        """Return a storage whose memory is ``array``.
+
+        Args:
+            array: the elements, with an axis per axis of the layout, or per dim without a layout.
+            extents: sizes by dim.
+            layout: layout of the array; None is the order of the axes by stride.
         """
         return ArrayStorage(array, extents, layout)
 
     def export(self, tensor: VTensor, **options: Any) -> object:
-        """Return a DLPack capsule of the elements, or of a copy if the layout has blocks."""
+        """Return a DLPack capsule of the elements, or of a copy if the layout has blocks.
+
+        Args:
+            tensor: the tensor that has this storage, or a view of that tensor.
+            options: keyword arguments of ``ptensor.dlpack.export``.
+        """
         array = self.logical(tensor)
         copied = array.size > 0 and not np.may_share_memory(array, self.data())
         from ptensor.dlpack import export
@@ -193,10 +209,15 @@ class TensorStorage(_InMemory):
     def of_array(
         cls, array: np.ndarray[Any, Any], tensor: VTensor, layout: Layout, constant: bool
     ) -> TensorStorage:
-        """Return a storage of an array's values in a layout; the array's axes are the tensor's dims
-        in order.
+        """Return a storage that holds an array's values in a layout.
 
         The array itself is the memory if it already has the layout; otherwise it is copied.
+
+        Args:
+            array: the values; its axes are the dims of ``tensor``, in order.
+            tensor: type and dims.
+            layout: layout of the elements.
+            constant: whether the values never change.
         """
         buffer = _packed(array, list(tensor.dims), layout)
         return cls(tensor.dtype, tensor.dims, layout, buffer, constant)
@@ -224,8 +245,12 @@ class TensorStorage(_InMemory):
         extents: Mapping[str, int] | None = None,
         layout: Layout | None = None,
     ) -> TensorStorage:
-        """Return a storage of the same kind without memory, perhaps with other extents or another
-        layout.
+        """Return a storage without memory, and otherwise equal to ``other``.
+
+        Args:
+            other: the storage whose type, constancy and size in bytes the new one has.
+            extents: sizes by dim; None takes those of ``other``.
+            layout: layout of the elements; None takes that of ``other``.
         """
         storage = cls.__new__(cls)
         storage.dtype, storage.layout = other.dtype, layout or other.layout
@@ -237,8 +262,9 @@ class TensorStorage(_InMemory):
 
     @classmethod
     def stand_in(cls, other: TensorStorage) -> TensorStorage:
-        """Return a storage of the same kind whose memory is the other's, taken at first use, if it
-        has any.
+        """Return a storage equal to ``other`` that takes the memory of ``other`` at its first use.
+
+        If ``other`` is not bound, the new storage has no memory.
         """
         storage = cls.like(other)
         if other.bound:
@@ -247,7 +273,8 @@ class TensorStorage(_InMemory):
 
     @property
     def buffer(self) -> Buffer:
-        """The buffer of this storage or of its root; deferred values are computed now.
+        """The buffer of ``root``, the storage that owns the memory; deferred values are computed
+        now.
 
         Raises:
             ContractError: no memory is bound yet.
@@ -262,7 +289,7 @@ class TensorStorage(_InMemory):
 
     @property
     def untouched(self) -> bool:
-        """True if there is no memory yet: deferred values are computed at first use."""
+        """True if ``root`` has no memory yet, even if deferred values will give it."""
         return self.root._buffer is None
 
     @property
@@ -275,7 +302,7 @@ class TensorStorage(_InMemory):
 
     @property
     def begin(self) -> int:
-        """Offset in the memory of its root, in bytes."""
+        """Offset of this storage in the memory of ``root``, in bytes."""
         storage, begin = self, 0
         while storage._owner is not None:
             begin += storage._begin
@@ -294,11 +321,11 @@ class TensorStorage(_InMemory):
 
     @property
     def bound(self) -> bool:
-        """True if there is memory, or a function that will give it."""
+        """True if ``root`` has memory, or a function that will give it at the first use."""
         return self.root._buffer is not None or self.root._source is not None
 
     def bind(self, buffer: Buffer) -> None:
-        """Use another buffer from now on.
+        """Use the memory of ``buffer`` from now on.
 
         Raises:
             LayoutError: the buffer is smaller than the tensor.
@@ -309,19 +336,19 @@ class TensorStorage(_InMemory):
         self._array = None
 
     def bind_later(self, buffer: Callable[[], Buffer]) -> None:
-        """Use a buffer that is not filled yet: ``buffer`` is called at the first use of the
-        memory.
-        """
+        """Release the memory, and let ``buffer()`` give the next one when it is first used."""
         self.release()
         self._source = buffer
 
     def release(self) -> None:
-        """Release the memory; it must be bound again before the next use."""
+        """Release the memory; a function given to ``bind_later`` or ``deferred`` stays and gives it
+        again at the next use.
+        """
         self._buffer = None
         self._array = None
 
     def forget(self) -> None:
-        """Release the memory and the function that would give it."""
+        """Release the memory and the function that would give it again."""
         self._source = None
         self.release()
 
@@ -329,15 +356,17 @@ class TensorStorage(_InMemory):
         """Use another storage's memory: the same bytes under these dims and this layout.
 
         Raises:
-            LayoutError: the two differ in bytes.
+            LayoutError: the two storages differ in number of bytes.
         """
         if other.nbytes != self.nbytes:
             raise LayoutError(f"{self.nbytes} bytes cannot share {other.nbytes} bytes")
         self.lie_in(other)
 
     def lie_in(self, other: TensorStorage, begin: int = 0) -> None:
-        """Use part of another storage's memory, from byte ``begin`` on; storages that share this
-        one follow.
+        """Use part of another storage's memory, from byte ``begin`` on, and so do all storages that
+        share this one's memory.
+
+        If ``other`` is one of those, this storage stays the owner and has to be bound again.
 
         Raises:
             LayoutError: the other storage has no such part.
@@ -349,8 +378,9 @@ class TensorStorage(_InMemory):
         self._array = None
 
     def data(self) -> np.ndarray[Any, Any]:
-        """Return the elements, one axis per axis of the layout, pads included; several planes as
-        bytes.
+        """Return the elements, one axis per axis of the layout, pads included.
+
+        With an encoding of several planes the result is their bytes, on one axis.
         """
         if self._owner is None and self._array is not None:
             return self._array
@@ -368,13 +398,14 @@ def _packed(array: np.ndarray[Any, Any], dims: list[str], layout: Layout) -> Buf
 
 
 class ArrayStorage(_InMemory):
-    """The memory of a VTensor that is an array with any strides: a slice has gaps.
+    """The memory of a VTensor as an array with any strides, such as a slice, which has gaps.
 
     Args:
         array: the elements; it keeps its owner alive. One axis per axis of the layout, or per dim
             without a layout.
         extents: sizes by dim.
-        layout: the layout; None is the order of the axes by stride, the largest first.
+        layout: layout of the array; None takes the dims as axes, in the order of their strides, the
+            largest first.
     """
 
     __slots__ = ("array", "constant", "extents", "layout")
@@ -399,7 +430,10 @@ class ArrayStorage(_InMemory):
 
 
 def _order(array: np.ndarray[Any, Any]) -> list[int]:
-    """Return the axes by stride, the largest first; an axis of size 1 keeps its place."""
+    """Return the indices of the array's axes, sorted by stride, the largest first.
+
+    The index of an axis of size 1, whose stride means nothing, stays where it is.
+    """
     axes = [axis for axis in range(array.ndim) if array.shape[axis] != 1]
     by_stride = iter(sorted(axes, key=lambda axis: -abs(array.strides[axis])))
     return [next(by_stride) if axis in axes else axis for axis in range(array.ndim)]

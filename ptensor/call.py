@@ -1,8 +1,9 @@
 """The call of an invoker in progress, in one of three modes.
 
-PARTIAL stops at the tagger and yields a variant: one layout per operand. NORMAL runs on to the
-library. RECORD runs on too, but the library's steps are collected instead of executed. The mode and
-the call are context variables: each thread, and each attempt of the dispatcher, has its own.
+PARTIAL stops at ``lib_tagger`` and yields a variant: one layout per operand. NORMAL continues to
+the library. RECORD continues too, but the library's steps are collected instead of executed. The
+mode and the call are context variables: each thread, and each attempt of the dispatcher, has its
+own.
 
 Source: the paper, sections 4.3 and 5.1.
 """
@@ -35,20 +36,24 @@ if TYPE_CHECKING:
 
 
 class Mode(Enum):
-    """What an evaluation does with the code after the tagger."""
+    """What an evaluation does with the invoker's code after ``lib_tagger``: skip it, run it, or run
+    it and collect its steps.
+    """
 
     PARTIAL = "partial"
     NORMAL = "normal"
     RECORD = "record"
 
 
-class Decline(Unfit):  # no error: the dispatcher tries the next library
-    """Raised by an invoker before its tagger, or by a guideline, to refuse a call for a reason."""
+class Decline(Unfit):  # not an error: the dispatcher tries the next library
+    """Raised by an invoker before it calls ``lib_tagger``, or by a guideline, to refuse a call; its
+    text is the reason.
+    """
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A library that did not take a call."""
+    """A library that did not take a call: its priority for the operator, its name, and why."""
 
     priority: int
     library: str
@@ -70,12 +75,12 @@ class Requirement:
 
     @property
     def open(self) -> bool:
-        """True if more than one layout would do."""
+        """True if more than one layout would do: there are alternatives, or it is ANY."""
         return len(self.layouts) != 1
 
     @property
     def place(self) -> str:
-        """File and line, with the path shortened to its last two parts."""
+        """``file:line``, with the path shortened to its last two parts."""
         return f"{'/'.join(Path(self.file).parts[-2:])}:{self.line}"
 
     def __str__(self) -> str:
@@ -96,17 +101,19 @@ class Variant:
         library: the library whose code runs.
         forms: layout and device of each operand, inputs first.
         requirements: the requirement of each operand; empty if no invoker was asked yet.
-        refused: the libraries before it that declined.
+        refused: the libraries that were asked before ``library`` and declined.
         kernel: the library's name for the code, which it gets back with the variant; empty if the
             library chooses.
         ns: nanoseconds of a run; None if unknown.
-        basis: source of that time.
-        error: the norm of the error that it adds to a result, relative to the result's norm.
+        basis: source of ``ns``.
+        error: the norm of the error that the variant adds to a result, relative to the result's
+            norm.
         followers: names of the fused nodes, in order.
-        reference: True if the library has only reference code for it.
-        inexact: True if it is approximate: its results differ by more than the order of sums.
-        pieces: variants of the node and of each follower, in order, if followers run by themselves;
-            ``forms`` and ``ns`` are then of all of them together.
+        reference: True if the library has only reference code for the variant.
+        inexact: True if the variant is approximate: its results differ by more than the order of
+            sums.
+        pieces: variants of the node and of each follower, in order, if followers run in steps of
+            their own; ``forms`` and ``ns`` are then of all of them together. Else empty.
     """
 
     library: str
@@ -128,7 +135,7 @@ class Variant:
         return tuple(form.layout for form in self.forms)
 
     def lying(self, layouts: Sequence[Layout]) -> Variant:
-        """Return this variant with operands in other layouts, on the same device."""
+        """Return this variant with operands in other layouts, one for each, on the same device."""
         return replace(self, forms=forms_on(self.forms[0].device, layouts))
 
 
@@ -143,20 +150,23 @@ class Step(Protocol):
     """
 
     def __vtensor_step__(self) -> object:
-        """Return the capsule; called on any thread, for several steps at once."""
+        """Return the capsule of the native step.
+
+        Called on any thread, and for different steps concurrently.
+        """
 
 
 class Routine(Protocol):
-    """A library call that an invoker has described before its tagger."""
+    """A library call that an invoker has described before it calls ``lib_tagger``."""
 
     @property
     def heavy(self) -> bool:
-        """True if arithmetic outweighs the memory that the call touches."""
+        """True if the arithmetic of the call outweighs its memory accesses."""
 
     @property
     def each(self) -> bool:
-        """True if operands for which ANY is asked may differ in layout, where the library confirms
-        it.
+        """True if operands that ask for ANY may get different layouts, provided that the library
+        confirms them.
         """
 
     @property
@@ -165,47 +175,59 @@ class Routine(Protocol):
 
     @property
     def inexact(self) -> bool:
-        """True if it is approximate: results differ by more than the order of sums. It needs a
-        tolerance above 0.
+        """True if the call is approximate: results differ by more than the order of sums. Such a
+        call needs a tolerance above 0.
         """
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layouts that the library would like, by operand index."""
+        """Return the layouts that the library prefers, by operand index."""
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if the library takes the call with these layouts, else the reason."""
+        """Return None if the library takes the call with ``row``, one layout per operand; else the
+        reason.
+        """
 
     def variants(self, call: Call) -> Iterable[Variant]:
         """Return the call's variants that are worth measuring."""
 
 
 class Evaluation(ABC):
-    """One way to evaluate invokers; the resolver and the runtime install theirs."""
+    """One way to evaluate invokers; the resolver and the runtime have classes of their own, whose
+    objects ``installed`` puts in place.
+    """
 
     mode: Mode
-    #: The error that results may have; at 0 approximate calls are declined.
+    #: The largest relative error that results may have; at 0 approximate calls are declined.
     tolerance: float = 0.0
-    #: Whether operands may be stored in types that round them; no plan counts that error yet.
+    #: Whether operands may be stored in types that round them; no plan counts that error.
     rounding: bool = False
-    #: Whether variants come from a plan for other sizes: conditions and libraries are asked again.
+    #: Whether variants come from a plan for other sizes: then the conditions of invokers are
+    #: checked again, and libraries confirm their calls again.
     confirming: bool = False
 
     def decided(self, call: Call) -> None:  # noqa: B027  # only probing needs it
-        """Take note of a call that has just been decided; its routine, if any, is still set."""
+        """Take note of a call whose variant has just been decided; its routine is still set."""
 
     @abstractmethod
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Run or record a native step on these operands; an integer is a scratch slot of that many
-        bytes.
+        """Run or record a native step.
+
+        Args:
+            call: the call in progress.
+            step: the step.
+            slots: the step's arguments in order: operands, and for each slot of scratch memory its
+                number of bytes.
         """
 
     @abstractmethod
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:
-        """Make the target the same bytes as the source."""
+        """Let ``target``, an output of the call, use the memory of ``source``, an input."""
 
     @abstractmethod
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """Run or record the body of a ``python=True`` invoker, which runs here each time."""
+        """Run ``run``, the body of a ``python=True`` invoker, or record a step that calls the body
+        again in each run of the plan.
+        """
 
 
 class CallOperand(Protocol):
@@ -228,16 +250,31 @@ class CallOperand(Protocol):
         """The operand's role in the operator's declaration."""
 
     def requirement_or_guideline(self) -> Requirement:
-        """Return the invoker's requirement, else the library's wish."""
+        """Return the invoker's requirement for the operand, else the library's guideline."""
 
 
 @dataclass(eq=False)
 class Call:
     """One attempt to run an operator with one library's invoker.
 
-    The last ``posted`` inputs are operands of the fused operators; the routine handles them.
-    ``converts`` says that the call is a Transform: it may change the encoding, also to one that
-    rounds.
+    Attributes:
+        node, op, op_name: the node's name, its operator, and the operator's name.
+        library: the library whose invoker is called.
+        device: the device that the call runs on.
+        inputs, outputs: the operands.
+        roles: name of each operand in the operator's declaration, inputs first.
+        evaluation: the evaluation that makes the call.
+        python: True if the invoker is declared with ``python=True``.
+        variant: the decided variant; None until ``lib_tagger`` decides it.
+        ptensors: the PTensors made so far, by operand index.
+        routine: the routine that the invoker described; None without one.
+        tagged: True once ``lib_tagger`` has been called.
+        answers: the library's guideline, by operand index; None until it is asked for.
+        place: file and line of the invoker.
+        posted: number of the last inputs that are operands of the fused operators.
+        followers: the fused operators, which the invoker runs as well or declines.
+        converts: True if the call is a Transform, which may change the encoding, also to one that
+            rounds.
     """
 
     node: str
@@ -255,23 +292,21 @@ class Call:
     routine: Routine | None = None
     tagged: bool = False
     answers: Mapping[int, Layout | Sequence[Layout]] | None = None
-    #: File and line of the invoker.
     place: str = ""
     posted: int = 0
-    #: The fused operators, which its invoker runs as well or declines.
     followers: tuple[Follower, ...] = ()
     converts: bool = False
-    #: Indices of each operand, by its id.
+    #: Indices of each operand, by the ``id`` of its VTensor; filled at the first use.
     _indices: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def operands(self) -> tuple[VTensor, ...]:
-        """Inputs, then outputs."""
+        """The inputs of the call, then its outputs."""
         return self.inputs + self.outputs
 
     @property
     def partial(self) -> bool:
-        """True if this attempt only decides."""
+        """True in partial evaluation: the call only decides its variant."""
         return self.evaluation.mode is Mode.PARTIAL
 
     def index(self, tensor: VTensor) -> int:
@@ -300,7 +335,7 @@ class Call:
     def place_of_request(self) -> tuple[str, int]:
         """Return file and line of the code that asks for a layout now.
 
-        It is the invoker while that describes a routine, else the caller.
+        They are the invoker's own if it has described a routine, else those of ``caller_place``.
         """
         if self.routine is None:
             return caller_place()
@@ -308,10 +343,13 @@ class Call:
         return file, int(line)
 
     def claim(self, tensor: VTensor) -> int:
-        """Return the index of the operand of a new PTensor; a value given twice is two operands.
+        """Return the index of the operand that a new PTensor of ``tensor`` is for.
+
+        A value that is passed twice is two operands; they get their PTensors in order.
 
         Raises:
-            ContractError: the tensor is no operand, or has its PTensor already.
+            ContractError: the tensor, or the tensor that it is a view of, is no operand, or has its
+                PTensor already.
         """
         indices = self._indices_of(tensor)
         for index in indices:
@@ -325,7 +363,7 @@ class Call:
         return range(len(self.inputs) - self.posted, len(self.inputs))
 
     def check_posted(self) -> None:
-        """Check that the invoker has looked at the fused operators: no guideline is asked before.
+        """Check that the invoker has made a PTensor of each operand of the fused operators.
 
         Raises:
             Decline: it has not.
@@ -336,8 +374,11 @@ class Call:
     def check_followed(self, taken: Sequence[Follower]) -> None:
         """Check that the call runs all fused operators.
 
+        Args:
+            taken: the fused operators that the invoker gives to ``lib_tagger``.
+
         Raises:
-            Decline: it does not.
+            Decline: ``taken`` are others than ``followers``.
         """
         if tuple(taken) != self.followers:
             names = ", ".join(info_of(follower.op).name for follower in self.followers)
@@ -349,8 +390,12 @@ class Call:
         self.routine = None
 
     def failure(self, text: str, component: str = "") -> str:
-        """Return an error text: node, ``component`` or else the invoker, and one line per
-        operand.
+        """Return the message of an error in this call: the node, the component, ``text``, and one
+        line per operand.
+
+        Args:
+            text: what is wrong.
+            component: the part that fails; empty is the invoker.
         """
         rows = {role: (t.dtype, t.dims) for role, t in zip(self.roles, self.operands, strict=True)}
         place = f" ({self.place})" if self.place else ""
@@ -358,7 +403,12 @@ class Call:
         return describe(f"{where}: {text}", rows)
 
     def misuse(self, what: str, at: str = "") -> ContractError:
-        """Return the error of an invoker that breaks the contract."""
+        """Return the error of an invoker that breaks the contract of invokers.
+
+        Args:
+            what: what is wrong.
+            at: ``file:line`` of the fault; empty is ``caller()``.
+        """
         where = f" ({at})" if at else f" ({caller()})"
         return ContractError(f"{self.op_name} {self.node!r}, {self.library} invoker: {what}{where}")
 
@@ -380,13 +430,13 @@ def current_evaluation() -> Evaluation:
 
 
 def current_call() -> Call | None:
-    """Return the call in progress in this context, or None."""
+    """Return the call in progress in this context; None outside an invoker."""
     return _call.get()
 
 
 @contextmanager
 def installed(evaluation: Evaluation) -> Iterator[None]:
-    """Evaluate invokers in this way inside the block."""
+    """Install ``evaluation``: invokers called inside the block are evaluated in its way."""
     token = _evaluation.set(evaluation)
     try:
         yield
@@ -396,7 +446,7 @@ def installed(evaluation: Evaluation) -> Iterator[None]:
 
 @contextmanager
 def entered(call: Call) -> Iterator[Call]:
-    """Make this the call in progress inside the block.
+    """Make ``call`` the call in progress inside the block, and yield it.
 
     Raises:
         Stopped: the background work that makes the call is not wanted any more.
@@ -410,18 +460,19 @@ def entered(call: Call) -> Iterator[Call]:
 
 
 _HERE = Path(__file__).parent
-#: Folders whose frames are skipped in the search for the caller: this one and libdesc's own files.
+#: Folders whose frames are skipped in the search for the caller: ptensor and libdesc, without the
+#: folders inside these.
 _SKIPPED_FOLDERS = frozenset({_HERE, _HERE.parent / "libdesc"})
 
 
 def caller() -> str:
-    """Return ``file:line`` of the nearest frame outside the framework's own floors."""
+    """Return ``file:line`` of the nearest frame whose file is in neither ptensor nor libdesc."""
     file, line = caller_place()
     return f"{file}:{line}"
 
 
 def caller_place() -> tuple[str, int]:
-    """Return file and line of the nearest frame outside the framework's own floors."""
+    """Return file and line of the nearest frame whose file is in neither ptensor nor libdesc."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back

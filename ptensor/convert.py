@@ -20,8 +20,9 @@ _CHUNK_ELEMENTS = 1 << 17
 
 
 def steps(plane: Encoding) -> tuple[int, int]:
-    """Return the smallest and largest number of steps, counted from the zero point, of an integer
-    plane.
+    """Return the smallest and largest value that an integer plane stores, divided by its scale.
+
+    They are the limits of the stored integer minus the zero point.
     """
     assert isinstance(plane.zero, int)
     low, high = integer_range(plane.dtype)
@@ -30,9 +31,9 @@ def steps(plane: Encoding) -> tuple[int, int]:
 
 @cache
 def preserves(source: Encoding, target: Encoding) -> bool:
-    """Return whether ``target`` can hold every value of ``source`` unchanged: widening.
+    """Return whether ``target`` can hold every value of ``source`` unchanged (widening).
 
-    Then a later rounding gives the same from either.
+    A later rounding then gives the same result from either encoding.
 
     >>> preserves(Encoding("bf16"), Encoding("f32")), preserves(Encoding("f32"), Encoding("bf16"))
     (True, False)
@@ -70,8 +71,8 @@ def preserves(source: Encoding, target: Encoding) -> bool:
 def lossless(source: Encoding, target: Encoding) -> bool:
     """Return whether converting to ``target`` and back gives every stored element bit for bit.
 
-    Besides widening, these are scaled integers in a float that is finer than a quarter of their
-    step.
+    True if the conversion widens, and also for scaled integers in a float type whose numbers are
+    less than a quarter of the scale apart.
 
     >>> lossless(Encoding("s8", scale=0.1), Encoding("f32"))
     True
@@ -95,7 +96,9 @@ def lossless(source: Encoding, target: Encoding) -> bool:
 
 
 def _pairs(source: Encoding, target: Encoding) -> set[tuple[Encoding, Encoding]]:
-    """Return the encodings of all elements before and after, each pair once."""
+    """Return the (source, target) encodings that elements have, each pair once: scales and zero
+    points may differ along a dim.
+    """
     return {(source.at(index), target.at(index)) for index in indices(source, target)}
 
 
@@ -105,13 +108,13 @@ def _number(value: float | tuple[float, ...]) -> float:
 
 
 def _elements(name: str) -> Array:
-    """Return every element of a one-byte type."""
+    """Return an array of every element of a type of at most one byte."""
     codes = np.arange(2 if name == "bool" else 1 << bits(name), dtype=np.uint8)
     return codes.view(numpy_dtype(name))
 
 
 def _preserves_values(source: Encoding, target: Encoding) -> bool:
-    """Return whether another encoding holds the value of each element of a one-byte type."""
+    """Return whether ``target`` holds the value of each element of ``source``, a one-byte type."""
     elements = _elements(source.dtype)
     real = Encoding("f64")
     values = convert(convert(elements, source, target), target, real)
@@ -119,22 +122,25 @@ def _preserves_values(source: Encoding, target: Encoding) -> bool:
 
 
 def _preserves_bits(source: Encoding, target: Encoding) -> bool:
-    """Return whether each element of a one-byte type comes back from another bit for bit."""
+    """Return whether each element of ``source``, a one-byte type, survives a conversion to
+    ``target`` and back, bit for bit.
+    """
     elements = _elements(source.dtype)
     back = convert(convert(elements, source, target), target, source)
     return np.array_equal(back.view(np.uint8), elements.view(np.uint8))
 
 
 def _digits(real: Encoding) -> int:
-    """Return the digits of a float, or of planes of floats.
+    """Return the number of binary digits that an encoding of float planes keeps.
 
-    Each further plane adds one digit beside its own, since the remainder may have either sign.
+    Each plane after the first adds one digit besides its own, since the remainder that the plane
+    stores may have either sign.
     """
     return sum(FLOATS[plane.dtype][0] for plane in real.planes) + len(real.planes) - 1
 
 
 def _digits_fit(source: Encoding, target: Encoding) -> bool:
-    """Return whether a float, or planes of floats, hold every value of a float."""
+    """Return whether the float planes of ``target`` hold every value of the float ``source``."""
     digits, exponent = FLOATS[source.dtype]
     wide = min(FLOATS[plane.dtype][1] for plane in target.planes)
     if target.rest is None:
@@ -144,8 +150,12 @@ def _digits_fit(source: Encoding, target: Encoding) -> bool:
 
 
 def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
-    """Return whether floats have digits for every integer and ``spare`` more, and range for its
-    scale.
+    """Return whether float planes have the digits and the range for every value of an integer type.
+
+    Args:
+        integer: the integer type, with its scale and zero point.
+        real: the encoding of the float planes.
+        spare: number of binary digits that the planes need in addition.
     """
     low, high = steps(integer)
     digits = max(high.bit_length(), (-low - 1).bit_length())  # a power of two needs one digit
@@ -180,7 +190,8 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
         An array of ``target.numpy`` of the same shape; ``values`` itself if nothing changes.
 
     Raises:
-        DTypeError: one of them stands alone, or is not uniform: ``recode`` is for those.
+        DTypeError: the encodings differ, and one converts to no other (``stands_alone``), or is not
+            uniform: ``recode`` converts these.
 
     >>> convert(np.array([0.24, 0.26, 99.0], "f4"), Encoding("f32"), Encoding("s8", scale=0.5))
     array([  0,   1, 127], dtype=int8)
@@ -201,7 +212,7 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
 
 
 def _convert(values: Array, source: Encoding, target: Encoding) -> Array:
-    """Return the values of one chunk in another encoding."""
+    """Return the values of one chunk in another encoding, as ``convert`` does."""
     if source.dtype == "bool":
         values, source = values.view(np.uint8), Encoding("u8")
     elif source.dtype in ODD:
@@ -227,13 +238,13 @@ def _convert(values: Array, source: Encoding, target: Encoding) -> Array:
 
 
 def _real(values: Array, source: Encoding) -> Array:
-    """Return the values of integer steps, in f64."""
+    """Return the values that stored integers stand for, in f64."""
     return (values.astype(np.float64) - source.zero) * source.scale
 
 
 def _quantise(values: Array, target: Encoding) -> Array:
-    """Return f64 values as integer steps: nearest, ties to even, saturating, NaN to the
-    zero point.
+    """Return the integers that store f64 values: the nearest, ties to even, saturating; the zero
+    point for NaN.
     """
     low, high = integer_range(target.dtype)
     counts = np.rint(values / target.scale)

@@ -1,7 +1,7 @@
 """DLPack, both ways: memory exchanged with other frameworks without a copy.
 
-NumPy makes and consumes the capsules (its destructors are C, so one may run while an exception is
-on its way). What NumPy does not know is written into the managed tensor or read from it: flags, and
+NumPy makes and consumes the capsules (its destructors are C, so that one may run while an exception
+propagates). What NumPy does not know is written into the managed tensor or read from it: flags, and
 the types of ``ml_dtypes``, which pass as unsigned integers while NumPy reads them.
 
 Source: DLPack 1.1, ``dlpack.h``, and the Python array API standard 2023.12, data interchange.
@@ -114,7 +114,11 @@ class _Managed:
 
     @property
     def foreign(self) -> str:
-        """The element type if NumPy does not know it, else empty."""
+        """The name of the element type if NumPy does not know the type, else empty.
+
+        Raises:
+            DLPackError: the elements have less than a byte and several share a byte.
+        """
         kind = self.tensor.dtype
         for name, code in _CODES.items():
             if (kind.code, kind.bits, kind.lanes) == (code, bits(name), 1):
@@ -124,7 +128,7 @@ class _Managed:
         return ""
 
     def declare(self, name: str) -> None:
-        """Write an element type over the unsigned integers that NumPy has declared."""
+        """Write the element type ``name`` in place of the unsigned integers that NumPy declared."""
         self.tensor.dtype.code, self.tensor.dtype.bits = _CODES[name], bits(name)
         if bits(name) < 8 and self.versioned is not None:
             self.versioned.minor, self.versioned.flags = 1, self.versioned.flags | _PADDED
@@ -151,8 +155,8 @@ def export(
 
     Raises:
         DLPackError: another device or a stream is asked for; a copy is needed, and ``copy=False``;
-            the memory is read-only, or its elements have less than a byte, and the consumer is too
-            old to be told.
+            the memory is read-only, or its elements have less than a byte, and ``max_version`` is
+            too old to express that.
     """
     if dl_device is not None and tuple(dl_device) != CPU:
         raise DLPackError(f"dl_device={tuple(dl_device)}: the tensor is on the CPU, {CPU}")
@@ -182,7 +186,7 @@ def export(
 
 
 class _Capsule:
-    """An object with a capsule, since NumPy takes capsules from objects only."""
+    """An object whose ``__dlpack__`` returns a given capsule: NumPy accepts no bare capsule."""
 
     def __init__(self, capsule: object) -> None:
         self.capsule = capsule
@@ -195,17 +199,17 @@ class _Capsule:
 
 
 def array_of(given: Any, *, copy: bool | None = None) -> Array:
-    """Return the array of an object with ``__dlpack__``, on that object's memory.
+    """Return an array on the memory of an object with ``__dlpack__``.
 
-    It is read-only if the producer says so, or is too old to say.
+    The array is read-only if the producer says so, or is too old to say.
 
     Args:
         given: an object with ``__dlpack__`` and ``__dlpack_device__``.
-        copy: True is fresh memory, False is the producer's, None lets the producer decide.
+        copy: True returns fresh memory, False the producer's own, None lets the producer decide.
 
     Raises:
-        DLPackError: it is on another device, its capsule was consumed or is none, an element type
-            is unknown, or ``copy=False`` and the producer copied.
+        DLPackError: the object is on another device, its capsule was consumed or is no capsule, the
+            element type is unknown, or ``copy=False`` and the producer copied.
     """
     try:
         device, number = given.__dlpack_device__()
@@ -236,7 +240,7 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
 
 
 def _capsule_of(given: Any, copy: bool | None) -> object:
-    """Return the capsule of an object with ``__dlpack__``."""
+    """Return the capsule of an object with ``__dlpack__``; an old producer is not told ``copy``."""
     try:
         return given.__dlpack__(max_version=(1, 1), copy=copy)
     except TypeError:  # a producer from before version 1.0 knows neither

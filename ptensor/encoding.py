@@ -45,13 +45,14 @@ class Encoding:
     A stored integer ``q`` has the value ``(q - zero) * scale``; any other element is its own value.
     ``rest`` encodes the difference between the value and its element in this plane: ``bf16+bf16``
     stores f32 as the sum of two bf16. A buffer holds the planes one after another, each at a
-    multiple of 64 bytes from the first. Padded lanes have the value 0: they store the zero point,
-    or 0 past the end of ``axis``.
+    multiple of 64 bytes from the first. Pads have the value 0: they store the zero point, or the
+    integer 0 at indices of ``axis`` that have no zero point of their own.
 
     ``tile`` is the domain of Winograd's algorithm: along each of its dims, the n elements of a
     filter are stored as the ``n + count - 1`` values that ``ptensor/winograd.py`` makes of them.
-    Such an encoding rounds. A filter that slides in steps is ``step`` filters, of each ``step``-th
-    element: the p-th value of the k-th of them is stored as number ``p * step + k``.
+    Such an encoding rounds. With a stride above 1, named ``step`` here, the filter is split into
+    ``step`` filters: the k-th has the elements k, k + step, k + 2 * step, ... of the whole filter,
+    and its p-th value is stored at index ``p * step + k``.
 
     Args:
         dtype: the stored element type, ``"bf16"``, ``"s8"``, ...
@@ -61,7 +62,7 @@ class Encoding:
         axis: the dim along which scale or zero is a tuple.
         rest: encoding of the difference between value and plane; None if there is one plane.
         tile: pairs of a dim and the number of results that a tile has along it; for f32 only.
-        step: step of a tile's filter, along each of its dims.
+        step: stride of the convolution along each dim of ``tile``; 1 without a tile.
 
     Raises:
         DTypeError: unknown element type, or a scale or zero point that it cannot have.
@@ -112,7 +113,11 @@ class Encoding:
         object.__setattr__(self, "zero", zero)
 
     def _scale(self, value: float) -> float:
-        """Check a scale and return it as a float."""
+        """Check a scale and return it as a float.
+
+        Raises:
+            DTypeError: it is not finite and above 0, or not 1 although the type is no integer.
+        """
         scale = float(value)
         if not (math.isfinite(scale) and scale > 0):
             raise DTypeError(f"scale {value!r} of {self.dtype}: a finite number above 0")
@@ -121,7 +126,11 @@ class Encoding:
         return scale
 
     def _zero(self, value: int) -> int:
-        """Check a zero point and return it as an int."""
+        """Check a zero point and return it as an int.
+
+        Raises:
+            DTypeError: the type cannot store it, or it is not 0 although the type is no integer.
+        """
         zero = as_int(value)
         if zero and self.dtype[0] not in "su":
             raise DTypeError(f"{self.dtype} takes no zero point (got {zero}): only integers do")
@@ -171,7 +180,7 @@ class Encoding:
 
     @property
     def named(self) -> frozenset[str]:
-        """The dims that the encoding names."""
+        """The dims along which scales or zero points differ, and those of a tile."""
         return frozenset(self.axes) | frozenset(dict(self.tile))
 
     def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
@@ -184,7 +193,7 @@ class Encoding:
 
     @property
     def axes(self) -> dict[str, int]:
-        """The dims along which scales or zero points differ, and how many indices each has."""
+        """For each dim along which scales or zero points differ, the number of its indices."""
         axes = {} if self.rest is None else self.rest.axes
         for along in (self.scale, self.zero):
             if isinstance(along, tuple):
@@ -202,7 +211,7 @@ class Encoding:
         return self.rest is None and not self.axis and not self.tile
 
     def at(self, index: Mapping[str, int]) -> Encoding:
-        """Return the encoding of the elements with these indices, which name every dim of ``axes``.
+        """Return the encoding of the elements that have this index in each dim of ``axes``.
 
         >>> Encoding("s8", (0.5, 2.0), axis="C").at({"C": 1})
         Encoding('s8(scale=2.0)')
@@ -215,10 +224,10 @@ class Encoding:
         return Encoding(self.dtype, scale, zero, rest=rest)
 
     def sliced(self, dim: str, begin: int, end: int) -> Encoding:
-        """Return the encoding of the indices of a dim from ``begin`` up to, without, ``end``.
+        """Return the encoding of a slice of the tensor: indices ``begin`` to ``end - 1`` of a dim.
 
         Raises:
-            LayoutError: each stored value along the dim depends on all indices.
+            LayoutError: the dim is one of ``tile``: each stored value depends on all its indices.
         """
         if dim in dict(self.tile):
             raise LayoutError(f"{self} has no part of {dim}")
@@ -232,7 +241,11 @@ class Encoding:
         return replace(self, scale=scale, zero=zero, rest=rest)
 
     def renamed(self, names: Mapping[str, str]) -> Encoding:
-        """Return the same encoding for renamed dims."""
+        """Return the same encoding with dims renamed.
+
+        Args:
+            names: the new name by old name; other dims keep their names.
+        """
         rest = self.rest.renamed(names) if self.rest is not None else None
         tile = tuple((names.get(dim, dim), count) for dim, count in self.tile)
         return replace(self, axis=names.get(self.axis, self.axis), rest=rest, tile=tile)
@@ -254,8 +267,8 @@ class Encoding:
                 raise DimError(f"{what}, which has {extents[dim]}")
 
     def offsets(self, count: int) -> list[int]:
-        """Return where each plane of ``count`` elements begins, in bytes, and then the number of
-        all bytes.
+        """Return the byte offset of each plane of ``count`` elements, and as last item the total
+        number of bytes.
         """
         ends = [0]
         for plane in self.planes:
@@ -265,7 +278,7 @@ class Encoding:
         return ends
 
     def nbytes(self, count: int) -> int:
-        """Return the bytes of ``count`` elements in all planes, and between them."""
+        """Return the number of bytes of ``count`` elements in all planes, with the gaps between."""
         if self.rest is None:
             return count * ITEMSIZE[self.dtype]
         return self.offsets(count)[-1]
@@ -307,7 +320,11 @@ def of_type(dtype: str) -> Encoding:
 
 
 def _items(text: str) -> dict[str, Any]:
-    """Parse the text in the brackets of a plane into arguments of an Encoding."""
+    """Parse the text in the brackets of a plane into keyword arguments of ``Encoding``.
+
+    Raises:
+        ValueError: the text is not of the grammar.
+    """
     arguments: dict[str, Any] = {}
     tile: list[tuple[str, int]] = []
     place = 0
@@ -334,7 +351,7 @@ def _items(text: str) -> dict[str, Any]:
 
 
 def _spelled(value: object, axis: str) -> str:
-    """Return the text of a scale or zero point, with its dim if it is a tuple."""
+    """Return the text of a scale or zero point, followed by the dim ``axis`` if it is a tuple."""
     if not isinstance(value, tuple):
         return repr(value)
     return f"[{','.join(map(repr, value))}]@{axis}"
@@ -352,7 +369,10 @@ def integer_range(name: str) -> tuple[int, int]:
 
 
 def indices(*encodings: Encoding) -> Iterator[dict[str, int]]:
-    """Yield every index of the dims along which scales or zero points of these encodings differ."""
+    """Yield every combination of indices, by dim, along which scales or zero points differ.
+
+    The dims are those of ``axes`` of any of the encodings. Without such dims, yield one empty dict.
+    """
     axes: dict[str, int] = {}
     for encoding in encodings:
         axes |= encoding.axes

@@ -1,4 +1,4 @@
-"""Rounding error of an encoding: the worst error of storing an element type in it."""
+"""Rounding error of an encoding: the largest error of storing a value of an element type in it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from vtensor.errors import DTypeError
 
 
 class Error(NamedTuple):
-    """A bound on what storing does to a value, in exact arithmetic; a float attains it.
+    """The largest error of storing a value of an element type in an encoding.
 
-    A value ``v`` from ``low`` to ``high`` is stored as one that differs by at most ``max(relative *
-    abs(v), absolute)``. A value outside saturates or becomes infinite.
+    A value ``v`` from ``low`` to ``high`` is stored as a value that differs by at most
+    ``max(relative * abs(v), absolute)``, in exact arithmetic. A value outside saturates or becomes
+    infinite.
 
     Attributes:
-        relative: 2**-p if p digits are kept; 0 for integers.
-        absolute: half a step, or half the smallest number of a float.
-        low: the smallest value that the bound holds for; -inf if the encoding has a value at or
-            below each value of the type.
-        high: likewise the largest.
+        relative: 2**-p if p binary digits are kept; 0 for integers.
+        absolute: half the scale of an integer, or half the smallest number above 0 of a float.
+        low: the smallest value for which the bound holds; -inf if the bound holds for the smallest
+            value of the type.
+        high: the largest value for which the bound holds; inf if the bound holds for the largest
+            value of the type.
     """
 
     relative: float
@@ -33,7 +35,7 @@ class Error(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """True if nothing is lost."""
+        """True if every value is stored unchanged."""
         return self == EXACT
 
 
@@ -42,12 +44,13 @@ EXACT = Error(0.0, 0.0)
 
 @cache
 def storing_error(dtype: str, encoding: Encoding) -> Error:
-    """Return the worst error of storing values of an element type in an encoding.
+    """Return the largest error of storing values of an element type in an encoding.
 
-    Of scales along a dim, the coarsest counts, and the narrowest range.
+    With scales along a dim, it is the error at the coarsest scale, and the range that all indices
+    have in common.
 
     Raises:
-        DTypeError: the encoding cannot store this type at all, or has a tile.
+        DTypeError: the type cannot be stored in the encoding at all, or the encoding has a tile.
 
     >>> storing_error("f32", Encoding("bf16")).relative == 2**-8
     True
@@ -86,7 +89,13 @@ def _ends(stored_type: Encoding) -> tuple[float, float]:
 
 
 def _uniform(stored_type: Encoding, encoding: Encoding) -> Error:
-    """Return the error of an encoding without scales along a dim."""
+    """Return the largest error of storing an element type in an encoding of one or several planes,
+    without scales along a dim.
+
+    Args:
+        stored_type: the element type of the values, as an encoding.
+        encoding: the encoding that stores them.
+    """
     first, *others = (_plane(stored_type, plane) for plane in encoding.planes)
     relative, absolute, low, high = first
     floats = [plane.is_float for plane in encoding.planes]
@@ -107,7 +116,10 @@ def _uniform(stored_type: Encoding, encoding: Encoding) -> Error:
 
 
 def _binade(largest: float) -> float:
-    """Return the last power of two before a number: there the numbers below it are coarsest."""
+    """Return the largest power of two below ``largest``; 0 for 0.
+
+    From there on, the floats below ``largest`` are the farthest apart.
+    """
     if not largest:
         return 0.0
     part, power = frexp(largest)
@@ -115,21 +127,29 @@ def _binade(largest: float) -> float:
 
 
 def _plane(stored_type: Encoding, plane: Encoding) -> Error:
-    """Return the error of one plane."""
+    """Return the largest error of storing an element type in one plane.
+
+    Args:
+        stored_type: the element type of the values, as an encoding.
+        plane: the encoding that stores them.
+    """
     if plane.is_float:
         return _float(stored_type, plane)
     assert isinstance(plane.scale, float)
     if plane.dtype == "bool":
         return Error(0.0, 1.0 if stored_type.is_float else 0.0, 0.0, 1.0)
     low, high = steps(plane)
-    fraction = plane.scale <= 1 and frexp(plane.scale)[0] == 0.5  # then every integer is a step
+    # a scale of 1, 1/2, 1/4, ... has every integer among its multiples
+    fraction = plane.scale <= 1 and frexp(plane.scale)[0] == 0.5
     whole = not stored_type.is_float and fraction
     absolute = 0.0 if whole else plane.scale / 2
     return Error(0.0, absolute, low * plane.scale, high * plane.scale)
 
 
 def _float(stored_type: Encoding, plane: Encoding) -> Error:
-    """Return the error of one plane of floats."""
+    """Return the largest error of storing an element type in one plane of floats; arguments as for
+    ``_plane``.
+    """
     digits, unit, largest = grid(plane.dtype)
     have, finest = (
         grid(stored_type.dtype)[:2] if stored_type.is_float else (_bits(stored_type), 1.0)
@@ -139,6 +159,6 @@ def _float(stored_type: Encoding, plane: Encoding) -> Error:
 
 
 def _bits(stored_type: Encoding) -> int:
-    """Return the number of digits of an integer type's largest values."""
+    """Return the number of binary digits of an integer type's largest value."""
     low, high = integer_range(stored_type.dtype)
     return max(high, -low - 1).bit_length()

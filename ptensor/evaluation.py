@@ -76,17 +76,17 @@ def lib_tagger(
     Args:
         name: the library that is about to be called.
         inputs, outputs: every PTensor of the call.
-        follow: the fused operators that the call computes as well: all of ``ctx.followers``, or
-            none.
+        follow: the fused operators that the call computes as well: ``ctx.followers``, all of them.
 
     Returns:
         True in partial evaluation: return at once. False otherwise: call the library.
 
     Raises:
         ContractError: the library is not the invoker's, an operand is missing, there is a second
-            tagger in the call, or the layouts required are not those decided before; names file and
-            line.
-        Decline: the library does not take the layouts that were decided.
+            tagger in the call, or the layouts required are not those decided before; the message
+            names file and line.
+        Decline: the library takes no row of layouts, or not the one that was decided; or a fused
+            operator is missing in ``follow``.
 
     Source: the paper, section 4.3, ``libTagger``.
     """
@@ -125,9 +125,14 @@ def _check_tagger(call: Call, name: str, operands: Sequence[CallOperand]) -> Non
     """Check that the tagger is called once, for the invoker's library, with every PTensor of the
     call.
 
+    Args:
+        call: the call in progress.
+        name: the library that the tagger names.
+        operands: the PTensors that the tagger is given.
+
     Raises:
         ContractError: it is not.
-        Decline: the invoker has not looked at the fused operators.
+        Decline: an operand of a fused operator has no PTensor.
     """
     if call.tagged:
         raise call.misuse("lib_tagger is called a second time")
@@ -147,15 +152,16 @@ def _check_tagger(call: Call, name: str, operands: Sequence[CallOperand]) -> Non
 
 
 def _requirements(call: Call) -> tuple[Requirement, ...]:
-    """Return the requirement of each operand of the call."""
+    """Return the requirement of each operand of the call, inputs first."""
     return tuple(call.ptensors[i].requirement_or_guideline() for i in range(len(call.operands)))
 
 
 def _resolve(call: Call, requirements: Sequence[Requirement]) -> tuple[Layout, ...]:
-    """Return the first row of layouts that fits the requirements and that the library takes.
+    """Return the first row of layouts, one per operand, that fits the requirements and that the
+    library takes.
 
     Raises:
-        Decline: there is none; gives the library's reasons.
+        Decline: there is no such row; the text gives the library's reasons.
     """
     reasons: list[str] = []
     for row in candidate_rows(call, requirements):
@@ -171,7 +177,10 @@ def _resolve(call: Call, requirements: Sequence[Requirement]) -> tuple[Layout, .
 
 
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
-    """Return why the library does not take a row of layouts, or None if it does."""
+    """Return why a row of layouts, one per operand, is refused; None if the library takes it.
+
+    A row is also refused if it needs more tolerance than the evaluation allows.
+    """
     inexact = call.routine is not None and call.routine.inexact
     if inexact and not call.evaluation.tolerance:
         return "its results are inexact; the plan's tolerance is 0"
@@ -185,17 +194,17 @@ def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
 
 
 def _is_reference_only(call: Call, variant: Variant) -> bool:
-    """Return whether the library has only reference code here but had better code for the
-    variant.
+    """Return whether the library has only reference code for the call, but had better code when
+    ``variant`` was decided.
     """
     return call.routine is not None and call.routine.reference and not variant.reference
 
 
 def _check_decided(call: Call, variant: Variant) -> None:
-    """Check that the layouts of a variant are among those that the invoker requires now.
+    """Check that each layout of a variant is among those that the invoker requires now.
 
     Raises:
-        ContractError: one is not.
+        ContractError: a layout is not.
     """
     for index, decided in enumerate(variant.layouts):
         requirement = call.ptensors[index].requirement_or_guideline()
@@ -215,7 +224,7 @@ def check_tagged(call: Call, what: str) -> None:
         what: the action, for the message.
 
     Raises:
-        ContractError: the call is partial, or its tagger has not run.
+        ContractError: the call is in partial evaluation, or its ``lib_tagger`` has not run.
     """
     if call.partial:
         why = "lib_tagger returned True: return there" if call.tagged else "call lib_tagger first"
@@ -232,7 +241,7 @@ def emit(step: Step, slots: Sequence[CallOperand | int]) -> None:
         slots: the step's arguments in order; an integer asks for scratch memory of that many bytes.
 
     Raises:
-        ContractError: outside an invoker, before its tagger, or in partial evaluation.
+        ContractError: outside an invoker, before its ``lib_tagger``, or in partial evaluation.
     """
     call = current_call()
     if call is None:
@@ -246,11 +255,15 @@ def emit(step: Step, slots: Sequence[CallOperand | int]) -> None:
 
 
 def share(source: CallOperand, target: CallOperand) -> None:
-    """Make the output the input's bytes under other dims: no step, nothing moves.
+    """Let an output share the bytes of an input under other dims: nothing is copied, no step runs.
+
+    Args:
+        source: the input.
+        target: the output.
 
     Raises:
-        ContractError: outside an invoker, before its tagger, or in partial evaluation; or the two
-            differ in bytes.
+        ContractError: outside an invoker, before its ``lib_tagger``, or in partial evaluation; or
+            input and output differ in number of bytes.
     """
     call = current_call()
     if call is None:
@@ -263,11 +276,14 @@ def share(source: CallOperand, target: CallOperand) -> None:
 
 
 def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout]]:
-    """Return a library's guideline for the call: layouts by operand index; it is asked once a call.
+    """Return a library's guideline for the call: layouts by operand index, inputs first.
+
+    The library is asked once per call; ``call.answers`` keeps the result.
 
     Raises:
-        ContractError: the library answers for an operand that does not exist, or with no layout of
-            its dims.
+        ContractError: the guideline is no mapping, or answers for an operand that does not exist,
+            or an answer is no layout of the operand's dims.
+        Decline: an operand of a fused operator has no PTensor.
     """
     if call.answers is None:
         call.check_posted()
@@ -288,8 +304,8 @@ def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout
 
 
 def _is_valid_answer(call: Call, index: object, answer: object) -> bool:
-    """Return whether a guideline's answer is valid: a layout of the operand's dims, several, or
-    ANY.
+    """Return whether a guideline's answer for operand ``index`` is valid: a layout of the operand's
+    dims, ANY, or several of these.
     """
     if not isinstance(index, int) or not 0 <= index < len(call.operands):
         return False

@@ -28,7 +28,7 @@ ODD = frozenset(NARROW_FLOATS) - FLOATS.keys() - {"f8e8m0"}
 
 
 class Grid(NamedTuple):
-    """The numbers of a float type.
+    """The precision and range of a float type.
 
     Attributes:
         digits: bits of the significand, the implicit one included.
@@ -43,7 +43,7 @@ class Grid(NamedTuple):
 
 @cache
 def grid(name: str) -> Grid:
-    """Return the numbers of a float type.
+    """Return the precision and range of a float type.
 
     >>> grid("bf16").digits, grid("f16").largest
     (8, 65504.0)
@@ -70,9 +70,9 @@ def from_f64(values: Array, name: str) -> Array:
 
 
 def float_to_float(values: Array, source: str, target: str) -> Array:
-    """Return the values of a float in another float type, rounded once.
+    """Return values of the float type ``source`` in the float type ``target``, rounded once.
 
-    A NaN keeps its sign and the top of its payload.
+    A NaN keeps its sign and the upper bits of its payload.
     """
     plain = source != "f64"
     if plain and target in ODD:
@@ -85,11 +85,16 @@ def float_to_float(values: Array, source: str, target: str) -> Array:
 
 
 def _nan_bits(values: Array, source: str, target: str) -> Array:
-    """Return the bits of NaNs in another float type: sign and top of the payload kept, never
-    infinity.
+    """Return the bits of NaNs in another float type: the sign and the upper bits of the payload are
+    kept, and no NaN becomes infinity.
 
-    The processor's conversions set the quiet bit and ml_dtypes drops the payload. If they are kept,
-    a NaN survives widening and narrowing back.
+    So a NaN survives widening and narrowing back. The processor's conversions would set the quiet
+    bit, and those of ml_dtypes would drop the payload.
+
+    Args:
+        values: NaNs of the type ``source``.
+        source: a type of ``FLOATS``.
+        target: another one.
     """
     have, (room, exponent_bits) = FLOATS[source][0] - 1, FLOATS[target]
     room -= 1

@@ -70,7 +70,9 @@ class Form:
         return self.layout.encoding
 
     def nbytes(self, dims: Mapping[str, int], dtype: str) -> int:
-        """Return the bytes of a tensor of these sizes and this type, pads and planes included."""
+        """Return the number of bytes of a tensor of these sizes and this element type in this form,
+        pads and planes included.
+        """
         return self.layout.nbytes(dims, dtype)
 
     def same(self, other: Form, dims: Mapping[str, int], dtype: str | None = None) -> bool:

@@ -131,7 +131,8 @@ class Layout:
 
     @property
     def units(self) -> tuple[int, ...]:
-        """For each axis, by how much its dim's index grows from one position to the next.
+        """For each axis, how much the index of its dim grows from one position along the axis to
+        the next.
 
         >>> Layout("OIhw16i64o2i").units
         (64, 32, 1, 1, 2, 1, 1)
@@ -140,7 +141,7 @@ class Layout:
         return self._units
 
     def blocks(self, dim: str) -> tuple[int, ...]:
-        """Return the blocks of a dim, outermost first; empty without.
+        """Return the sizes of a dim's blocks, outermost first; empty if it has none.
 
         Raises:
             DimError: the layout has no such dim.
@@ -160,14 +161,14 @@ class Layout:
         return prod(self.blocks(dim))
 
     def stored(self, dtype: str) -> Encoding:
-        """Return the encoding of an element of a tensor of this type: the layout's, else
-        that type.
+        """Return the encoding of an element of a tensor of type ``dtype``: the layout's own
+        encoding, else plain ``dtype``.
         """
         return self._encoding or of_type(dtype)
 
     def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of stored values along each dim: tiles of the encoding exceed their
-        filters.
+        """Return the number of stored values along each dim, before padding: more than the extent
+        in a dim of the encoding's tile.
 
         >>> Layout("Ow:f32(tile=4@w)").stored_sizes({"O": 8, "w": 3})
         {'O': 8, 'w': 6}
@@ -176,8 +177,8 @@ class Layout:
         return sizes if self._encoding is None else self._encoding.stored_sizes(sizes)
 
     def padded(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """Return the stored sizes, each rounded up to a multiple of its dim's blocks, in the order
-        of ``dims``.
+        """Return the size of each dim with its pads: the stored size, rounded up to a multiple of
+        ``block(dim)``; in the order of ``dims``.
 
         >>> Layout("NC16c").padded({"N": 3, "C": 17})
         {'N': 3, 'C': 32}
@@ -192,8 +193,8 @@ class Layout:
             extents: the size of exactly the dims of this layout, each at least 0.
 
         Raises:
-            DimError: a dim is missing, unknown to the layout, or its size no size; the encoding has
-                another number of scales or zero points along a dim.
+            DimError: a dim is missing or unknown to the layout, or its size is negative or no
+                integer; the encoding has another number of scales or zero points along a dim.
             LayoutError: ANY has no shape.
 
         >>> Layout("C8c").physical_shape({"C": 9})
@@ -222,12 +223,13 @@ class Layout:
         return self.stored(dtype).nbytes(self.num_elements(extents))
 
     def step(self, dim: str, start: int, length: int, extents: Mapping[str, int]) -> int:
-        """Return the distance in memory of two indices of a dim, in elements; they need not exist.
+        """Return the distance in memory, in elements, from index ``start`` of a dim to index
+        ``start + length``.
 
         Args:
             dim: a dim of the layout.
-            start: the first index.
-            length: difference of the other index and the first.
+            start: the first index; like the other one, it may be beyond the extent.
+            length: the other index minus the first.
             extents: the size of each dim of this layout.
 
         >>> Layout("NCHW16c").step("C", 0, 16, {"N": 1, "C": 32, "H": 2, "W": 3})
@@ -315,20 +317,20 @@ class Layout:
         if mine != theirs or mine == 0:
             return mine == theirs
         steps = _steps(self, sizes), _steps(other, sizes)
-        # A dim of one index has no steps, unless its size is open: then they may differ.
+        # A dim of size 1 has no pairs, unless its size is symbolic: then the pairs may differ.
         return prod(size for dim, size in sizes if steps[0][dim] != steps[1][dim]) == 1
 
     def _steps(self, extents: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
-        """Return for each dim what an index contributes to the offset, in normal form: (unit,
-        stride) pairs.
+        """Return for each dim the (unit, stride) pairs that give what an index adds to the offset.
 
-        The contribution f of a dim is linear in each of its digits. Only units below the extent
-        ever differ from 0, and a unit is kept only where f departs from the line that the unit
-        before it began. The remaining pairs are a function of f alone: the first unit is 1 with
-        f(1), and every further one is the first index at which f leaves the line, with f there. So
-        two layouts put every element at the same offset exactly if these lists agree. The pairs of
-        an open size are made for several indices; if the size is 1, they may differ although the
-        layouts agree.
+        Index i of a dim adds f(i) elements: the sum over the dim's axes of the position of i along
+        the axis times the axis's stride. A pair says f(unit) = stride. The pairs are in the order
+        of their units and in normal form: an axis has no pair if its unit is not below the extent
+        (all positions along it are 0), or if its stride is in proportion to the pair before. The
+        pairs then depend on f alone: the first is (1, f(1)), and the unit of each further one is
+        the first index at which f departs from the proportion. So two layouts put every element at
+        the same offset exactly if their pairs are equal. A dim of symbolic size is taken to have
+        several indices; if its size is 1, the pairs may differ although the layouts agree.
         """
         sizes = self.stored_sizes(extents)
         steps: dict[str, list[tuple[int, int]]] = {dim: [] for dim in sizes}
@@ -343,8 +345,11 @@ class Layout:
         return steps
 
     def rename(self, mapping: Mapping[str, str]) -> Layout:
-        """Return the same order under other dim names, all at once, so that two may swap. ANY stays
-        ANY.
+        """Return this layout with dims renamed, all at once, so that two may swap their names. ANY
+        stays ANY.
+
+        Args:
+            mapping: the new name by old name; other dims keep their names.
 
         Raises:
             DimError: the layout lacks a dim to rename, or two dims end up with one name.
@@ -359,7 +364,9 @@ class Layout:
         return Layout.of_axes(((mapping.get(d, d), b) for d, b in self._axes), encoding)
 
     def restrict(self, dims: Iterable[str]) -> Layout:
-        """Return this layout without every axis of a dim not in ``dims``. ANY stays ANY.
+        """Return this layout without the axes of all dims that are not in ``dims``. ANY stays ANY.
+
+        If the encoding has scales, zero points or a tile along a removed dim, it is dropped, too.
 
         >>> Layout("NCHW16c").restrict({"C", "W"})
         Layout('CW16c')
@@ -395,8 +402,8 @@ class Layout:
         return _build(self._axes, _encoding(encoding))
 
     def normalized(self, dtype: str) -> Layout:
-        """Return this layout for a tensor of an element type, without an encoding that only repeats
-        the type.
+        """Return this layout, without its encoding if that is the tensor's own element type,
+        ``dtype``.
 
         >>> Layout("NHWC:f32").normalized("f32"), Layout("NHWC:bf16").normalized("f32")
         (Layout('NHWC'), Layout('NHWC:bf16'))
@@ -429,7 +436,11 @@ class Layout:
                 )
 
     def _sizes(self, extents: Mapping[str, int], what: str = "a size") -> dict[str, int]:
-        """Return the numbers of exactly the dims of this layout, checked, in the order of ``dims``.
+        """Return a checked mapping from dim to number, in the order of ``dims``.
+
+        Args:
+            extents: a number for each dim of this layout, and for no other dim.
+            what: what a number is, for messages.
 
         Raises:
             DimError: a dim is missing or unknown, or its number is no integer or negative.
@@ -502,7 +513,11 @@ class Layout:
 
 
 def _integer(size: int) -> int:
-    """Return a size as an integer; a traced size is returned as it is."""
+    """Return a size as an integer; an ``int`` or symbolic size comes back as it is.
+
+    Raises:
+        TypeError: the size is no integer.
+    """
     return size if isinstance(size, int) else as_int(size)
 
 
@@ -512,13 +527,13 @@ def _encoding(encoding: Encoding | str | None) -> Encoding | None:
 
 
 def _remembered(function: Callable[[Layout, Sizes], T]) -> Callable[[Layout, Sizes], T]:
-    """Return a function of a layout and sizes with a cache, which traced sizes bypass."""
+    """Return ``function`` with a cache of its results, which symbolic sizes bypass."""
     cached = lru_cache(maxsize=4096)(function)
 
     def call(layout: Layout, sizes: Sizes) -> T:
         try:
             return cached(layout, sizes)
-        except TypeError:  # a traced size has no hash
+        except TypeError:  # a symbolic size has no hash
             return function(layout, sizes)
 
     return call
@@ -535,7 +550,13 @@ def _from_text(text: str) -> Layout:
 
 
 def _digit(index: int, unit: int, block: int) -> int:
-    """Return the position of an index along an axis of this unit and block (0: the outer part)."""
+    """Return the position along an axis that an index of its dim has.
+
+    Args:
+        index: an index of the dim.
+        unit: how much the index grows from one position along the axis to the next.
+        block: the size of the axis if it is a block; 0 for the outer part.
+    """
     digit = index // unit
     return digit % block if block else digit
 
@@ -551,13 +572,18 @@ def _steps(layout: Layout, sizes: Sizes) -> dict[str, list[tuple[int, int]]]:
 
 
 def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
-    """Return the layout of axes that are checked already; there is one ANY object."""
+    """Return the layout of axes that are checked already; ANY if ``axes`` is None."""
     return Layout.ANY if axes is None and encoding is None else _make(axes, encoding)
 
 
 @lru_cache(maxsize=4096)
 def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
-    """Return the layout of checked axes: the same object for equal ones while the cache has it."""
+    """Return the layout of checked axes: for equal arguments the same object, while the cache holds
+    it.
+
+    Raises:
+        DimError: the encoding has scales, zero points or a tile along a dim that has no axis.
+    """
     if axes is not None and encoding is not None and encoding.named:
         for dim in sorted(encoding.named - {axis.dim for axis in axes}):
             raise DimError(
@@ -578,7 +604,7 @@ def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
         "_text": "",
         "_dims": tuple(dim for dim, block in axes or () if not block),
         "_blocks": blocks,
-        # the outer part may be inside its blocks: its unit is their product all the same
+        # the unit of an outer part is the product of its blocks, even if it comes after them
         "_units": tuple(
             unit if axis.block else prod(blocks.get(axis.dim, ()))
             for axis, unit in zip(axes or (), units, strict=True)

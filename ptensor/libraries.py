@@ -1,8 +1,8 @@
 """The table of libraries, empty here; ``libdesc`` fills it from descriptions.
 
-PTensors need three things of a library, which they know by name: its description of a tensor in a
-layout, its guideline, and whether it takes a row of layouts. They see libraries through the
-protocol below, since this floor is under ``libdesc``.
+PTensors know a library by its name and need three things of it: its description of a tensor in a
+layout, its guideline, and whether it takes a row of layouts, one per operand. They see libraries
+through the protocol below, since ``ptensor`` may not import ``libdesc``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Library(Protocol):
         """File and line of the guideline's code; empty if unknown."""
 
     def guideline(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layouts that the library would like for the call, by operand index."""
+        """Return the layouts that the library prefers for the call, by operand index."""
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """Return None if the library takes the call with one layout per operand, else the

@@ -1,4 +1,4 @@
-"""Memory on pages of its own, which the system gets back at once."""
+"""Memory on pages of its own, which goes back to the system as soon as it is released."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtensor.language.process.interrupts import ignored, pass_signals
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Returns memory for a number of bytes.
+#: A function that returns memory of a given number of bytes.
 Room = Callable[[int], "NDArray[np.uint8]"]
 
 #: Size of a huge page, in bytes.
@@ -34,9 +34,10 @@ RETURNED_AT_ONCE_BYTES = 1 << 25
 
 
 def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Allocate an array for short-lived values, on pages of its own, huge ones if it is large.
+    """Allocate an array for short-lived values on pages of its own; large arrays on huge pages.
 
-    The allocator's memory would stay with the process, as holes between blocks in use.
+    Memory of the allocator would stay with the process after its release, as holes between blocks
+    in use.
     """
     count = prod(shape)
     nbytes = max(count * dtype.itemsize, 1)
@@ -58,15 +59,19 @@ def lasting(nbytes: int) -> NDArray[np.uint8]:
 
 
 def reused(nbytes: int) -> NDArray[np.uint8]:
-    """Allocate bytes that later allocations may reuse: NumPy's, unless they are too many
-    for that.
+    """Allocate bytes that later allocations may reuse after their release.
+
+    They come from NumPy, whose allocator reuses memory; if they are too many for that, they are
+    allocated as in ``lasting``.
     """
     return np.empty(nbytes, np.uint8) if nbytes < RETURNED_AT_ONCE_BYTES else lasting(nbytes)
 
 
 def one_after_the_other() -> Room:
-    """Return a function that gives memory for one value at a time: each call gives the same memory
-    again.
+    """Return a function that gives memory for one value at a time.
+
+    Each call returns the same memory again, so that a value lasts until the next call; a larger
+    number of bytes than before allocates new memory.
     """
     memory = np.empty(0, np.uint8)
 
@@ -80,12 +85,14 @@ def one_after_the_other() -> Room:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Allocate an array for long-lived values, as ``lasting`` does."""
+    """Allocate an array for long-lived values, in memory from ``lasting``."""
     return lasting(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array with its elements in the order of its axes: the array itself, or a copy."""
+    """Return a C-contiguous array with the same elements: the array itself if it is one, else a
+    copy.
+    """
     if array.flags.c_contiguous or array.nbytes < OWN_PAGES_BYTES:
         return np.asarray(array, order="C")
     copy = empty(array.shape, array.dtype)
@@ -96,7 +103,7 @@ def contiguous(array: NDArray[Any]) -> NDArray[Any]:
 def give_back() -> None:
     """Return to the system the free memory that the allocator keeps between blocks in use.
 
-    It takes much longer than a release, and pays only after much memory was released.
+    The call takes much longer than a release, and pays only after much memory was released.
     """
     if sys.platform == "linux":
         with suppress(AttributeError):  # an allocator other than glibc's
@@ -106,7 +113,7 @@ def give_back() -> None:
 def give_back_code(parts: Collection[str]) -> None:
     """Return to the system the code pages of native libraries whose paths contain one of ``parts``.
 
-    The pages are unmodified parts of files: those that are needed again are read again.
+    The pages are unmodified parts of files: code that runs again is read from its file again.
     """
     if sys.platform != "linux":
         return

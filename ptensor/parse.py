@@ -1,14 +1,17 @@
 """The text of a layout: from axes to text and back.
 
-    layout   = ( "ANY" | "()" | compact | spaced ) [ ":" encoding ] compact  = { letter | number
-    lower }        one letter a dim; "16c" is a block of 16 of c or C spaced   = word { " " word }
-    used as soon as there is a space, "/" or "%" word     = dim [ "/" number ] | dim "%" number
+    layout   = ( "ANY" | "()" | compact | spaced ) [ ":" encoding ]
+    compact  = { letter | number lower }
+    spaced   = word { " " word }
+    word     = dim [ "/" number ] | dim "%" number
     encoding = as in ``ptensor/encoding.py``: "bf16", "s8(scale=0.5,zero=3)", "bf16+bf16", ...
 
-``seq%64`` is an inner block of 64 of seq, ``seq/64`` its outer part: the number after "/" is the
-product of all the dim's blocks and must be there when it has any. Several blocks of one dim are in
-the order of their levels, outermost first, wherever they stand: ``I/32 O I%16 I%2``. ``batch/1`` is
-a dim without blocks, for a layout of one dim of several letters. ``()`` is the layout of a scalar.
+In the compact form each dim is one letter, and ``16c`` is a block of 16 of c or C. A text with a
+space, "/" or "%" is in the spaced form: ``seq%64`` is an inner block of 64 of seq, ``seq/64`` the
+outer part of seq. The number after "/" is the product of all blocks of the dim, and is required if
+the dim has blocks. Several blocks of one dim are in the order of their levels, outermost first,
+wherever they stand: ``I/32 O I%16 I%2``. ``batch/1`` is a dim without blocks, for a layout of one
+dim of several letters. ``()`` is the layout of a scalar.
 """
 
 from __future__ import annotations
@@ -80,7 +83,10 @@ def parse(text: str) -> tuple[tuple[Axis, ...] | None, Encoding | None]:
 
 
 def check_axes(axes: Iterable[tuple[str, int]]) -> tuple[Axis, ...]:
-    """Check that axes make a layout, and return them.
+    """Check that (dim, block) pairs are the axes of a layout, and return them as axes.
+
+    Args:
+        axes: the pairs, slowest first; block 0 is the outer part of a dim.
 
     Raises:
         DimError: a name is no identifier or occurs twice, or a block's dim has no outer part.
@@ -136,17 +142,25 @@ def _spell_spaced(axes: Sequence[Axis]) -> str:
 
 
 def _fail(text: str, position: int, problem: str, remedy: str) -> NoReturn:
-    """Raise LayoutError at a character of the text."""
+    """Raise LayoutError about the character at index ``position`` of a layout's text."""
     raise LayoutError(_message(text, position, problem, remedy))
 
 
 def _message(text: str, position: int, problem: str, remedy: str) -> str:
-    """Return the text of an error at a character of a layout's text."""
+    """Return an error's text about the character at index ``position`` of a layout's text."""
     return describe(f"layout {text!r}, character {position + 1}: {problem}", remedy=remedy)
 
 
 def _compact_tokens(body: str, text: str) -> list[_Token]:
-    """Return the tokens of a compact text; ``text`` is the whole layout, for messages."""
+    """Return the tokens of a layout in the compact form.
+
+    Args:
+        body: the layout without its encoding.
+        text: the layout with it, for messages.
+
+    Raises:
+        LayoutError: the text is not of the grammar.
+    """
     rows: list[tuple[int, str, int, str]] = []
     position = len(body) - len(body.lstrip())
     end = len(body.rstrip())
@@ -172,11 +186,14 @@ def _compact_tokens(body: str, text: str) -> list[_Token]:
 
 
 def _name_blocks(rows: Sequence[tuple[int, str, int, str]], text: str) -> list[_Token]:
-    """Return the tokens of a compact text, with the dims of blocks found.
+    """Return the tokens of a compact text; the dim of a block is the one that has its letter.
 
     Args:
         rows: position, word, size (0 for an outer part) and letter of each token.
         text: the whole layout, for messages.
+
+    Raises:
+        LayoutError: there are dims of the letter in lower and in upper case.
     """
     dims = {letter for _, _, size, letter in rows if not size}
     tokens = []
@@ -191,7 +208,15 @@ def _name_blocks(rows: Sequence[tuple[int, str, int, str]], text: str) -> list[_
 
 
 def _spaced_tokens(body: str, text: str) -> list[_Token]:
-    """Return the tokens of a spaced text; ``text`` is the whole layout, for messages."""
+    """Return the tokens of a layout in the spaced form.
+
+    Args:
+        body: the layout without its encoding.
+        text: the layout with it, for messages.
+
+    Raises:
+        LayoutError: the text is not of the grammar.
+    """
     tokens = []
     for place in re.finditer(r"\S+", body):
         word, position = place[0], place.start()
@@ -209,12 +234,16 @@ def _spaced_tokens(body: str, text: str) -> list[_Token]:
 
 
 def _check(tokens: Sequence[_Token], text: str) -> None:
-    """Check that each dim has one outer part, each block a dim, each claim the product of its
-    blocks.
+    """Check that the tokens of a layout's text agree with each other.
+
+    Args:
+        tokens: one token for each axis.
+        text: the whole layout, for messages.
 
     Raises:
-        DimError: a dim occurs twice, or a block's dim not at all.
-        LayoutError: a block is too small or too large, or a claim is wrong.
+        DimError: a dim has two outer parts, or a block's dim has none.
+        LayoutError: a block is too small or too large, or the product of blocks that a token states
+            is wrong.
     """
     outer: dict[str, _Token] = {}
     product: dict[str, int] = {}

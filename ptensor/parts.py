@@ -1,7 +1,7 @@
 """Parts of a tensor in place: slices, splits and merges of dims, also in layouts with blocks.
 
-Each method returns a view of the same memory and its layout, or None if no layout describes where
-those elements are.
+The methods of ``Part`` return a view of the same memory with its layout, or None if no layout
+describes where the elements of the view are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True)
 class Part:
-    """Elements in memory.
+    """Elements of a tensor in memory, with their layout.
 
     Attributes:
         array: one axis per axis of the layout, pads included, in any strides.
@@ -33,24 +33,35 @@ class Part:
 
     @property
     def dense(self) -> bool:
-        """True if the elements, pads included, are one run of aligned memory, in order."""
+        """True if the elements, pads included, are one run of aligned memory, in the order of the
+        axes, and have the tensor's own element type.
+        """
         flags = self.array.flags
         return bool(flags.c_contiguous and flags.aligned) and self.layout.encoding is None
 
     def logical(self, dims: Sequence[str], dtype: str | None = None) -> np.ndarray[Any, Any]:
-        """Return the elements, one axis per dim, without pads: a view if the strides allow."""
+        """Return the elements, one axis per dim, without pads: a view if the strides allow.
+
+        Args:
+            dims: the order of the result's axes.
+            dtype: the tensor's own element type; None is the stored one, as for ``unpack``.
+        """
         return unpack(self.array, self.layout, dims, self.extents, dtype)
 
     def renamed(self, names: Mapping[str, str]) -> Part:
-        """Return the same elements with dims renamed."""
+        """Return the same elements with dims renamed; ``names``: the new name by old name."""
         sizes = {names.get(dim, dim): size for dim, size in self.extents.items()}
         return Part(self.array, self.layout.rename(names), sizes)
 
     def sliced(self, ranges: Mapping[str, tuple[int, int]]) -> Part | None:
-        """Return the elements from ``begin`` up to, without, ``end`` in each dim of ``ranges``.
+        """Return the elements with indices from ``begin`` to ``end - 1`` in each dim of ``ranges``.
 
-        None if a blocked dim is not cut at whole blocks, or at its end: elements would be where
-        pads are promised to be zero. None also for several planes, and along the dims of a tile.
+        None if the slice of a blocked dim begins or ends inside a block, except at the end of the
+        dim: elements would be where pads have to be 0. None also for an encoding of several planes,
+        and along the dims of a tile.
+
+        Args:
+            ranges: ``begin`` and ``end`` by dim.
         """
         layout = self.layout
         tiled = dict(layout.encoding.tile) if layout.encoding is not None else {}
@@ -68,10 +79,15 @@ class Part:
         return Part(self.array[(*places, ...)], layout, {**self.extents, **sizes})
 
     def split(self, dim: str, into: Mapping[str, int]) -> Part | None:
-        """Return the elements with a dim split into several, slowest first; the last one has the
+        """Return the elements with a dim split into several; the last of these has the dim's
         blocks.
 
-        None if the last one's size is no multiple of the blocks, or the encoding names the dim.
+        None if the size of the last one is no multiple of the blocks, if the encoding has several
+        planes, or if it has scales, zero points or a tile along the dim.
+
+        Args:
+            dim: the dim to split.
+            into: sizes by new dim, slowest first.
         """
         *_, last = into
         block = self.layout.block(dim)
@@ -86,10 +102,15 @@ class Part:
         return Part(array, Layout.of_axes(axes, self.layout.encoding), {**others, **into})
 
     def merged(self, dims: Sequence[str], into: str) -> Part | None:
-        """Return the elements with several dims, slowest first, merged into one.
+        """Return the elements with several dims merged into one.
 
-        None if they are not neighbours in memory, or another than the last has blocks, or the last
-        one's blocks have pads, or the encoding names a dim.
+        None if the dims are not neighbours in memory, if another one than the last has blocks, if
+        the last one has pads, if the encoding has several planes, or if it has scales, zero points
+        or a tile along one of the dims.
+
+        Args:
+            dims: the dims to merge, slowest first.
+            into: name of the merged dim.
         """
         if not self._can_regroup(dims):
             return None
@@ -104,7 +125,7 @@ class Part:
         merged_shape = [*shape[:at], prod(shape[at : at + len(dims)]), *shape[at + len(dims) :]]
         try:
             array = array.reshape(merged_shape, copy=False)
-        except ValueError:  # gaps between them
+        except ValueError:  # there are gaps between the axes
             return None
         named = tidy._renamed(dims[-1], into)
         named[at : at + len(dims)] = [Axis(into, 0)]
@@ -113,10 +134,10 @@ class Part:
         return Part(array, Layout.of_axes(named, self.layout.encoding), sizes)
 
     def _with_ones_first(self, dims: Sequence[str]) -> Part:
-        """Return the same memory with axes of size 1, which may be anywhere, out of the way of
-        ``dims``.
+        """Return the same memory with axes of size 1 moved, so that ``dims`` can be neighbours.
 
-        Axes of size 1 of the dims themselves go where their order wants them.
+        An axis of size 1 may be anywhere in a layout. Those of ``dims`` go where the order of
+        ``dims`` has them, all others to the front.
         """
         axes = self.layout.axes
         ones = [i for i, axis in enumerate(axes) if self.array.shape[i] == 1 and not axis.block]
@@ -138,16 +159,18 @@ class Part:
         return self.layout.encoding is not None and self.layout.encoding.rest is not None
 
     def _can_regroup(self, dims: Sequence[str]) -> bool:
-        """Return whether the array has axes, and its encoding names none of these dims."""
+        """Return whether these dims may be split or merged: the array is no run of several planes,
+        and the encoding has no scales, zero points or tile along one of them.
+        """
         encoding = self.layout.encoding
         return encoding is None or not (self._has_planes or set(dims) & encoding.named)
 
     def _outer_axis(self, dim: str) -> int:
-        """Return the axis of a dim's outer part."""
+        """Return the index of the axis that is a dim's outer part."""
         return self.layout.axes.index(Axis(dim, 0))
 
     def _renamed(self, dim: str, name: str) -> list[Axis]:
-        """Return the layout's axes, with one dim renamed."""
+        """Return the layout's axes, with ``dim`` renamed to ``name``."""
         return [
             Axis(name if axis.dim == dim else axis.dim, axis.block) for axis in self.layout.axes
         ]

@@ -1,8 +1,8 @@
 """Arrays as layouts store them: their planes, and the pads in these.
 
 A physical array has one axis per axis of its layout, ``layout.physical_shape(extents)``; with an
-encoding of several planes it is their bytes, one plane after another. Lanes past the true extents
-are pads, which hold the value 0: +0 in floats and the zero point in integers.
+encoding of several planes it is their bytes, one plane after another. Elements whose index is not
+below the true extent are pads, which hold the value 0: +0 in floats and the zero point in integers.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ Extents = Mapping[str, int]
 
 
 def zero_pads(physical: Array, layout: Layout, extents: Extents) -> None:
-    """Give every lane past the true extents the value 0, in place, touching no other lane.
+    """Write the value 0 into every pad of a physical array, and into no other element.
 
     Raises:
         DimError: extents and layout disagree on the dims.
+        DTypeError: the array is not of the type that the layout's encoding stores.
         LayoutError: the array has not the shape of its layout, or is read-only.
 
     >>> array = np.ones((2, 4), "f4")
@@ -46,11 +47,10 @@ def zero_pads(physical: Array, layout: Layout, extents: Extents) -> None:
 
 
 def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
-    """Return whether every lane past the true extents has the value 0, of either sign: neither
-    harms.
+    """Return whether every pad has the value 0; -0 counts as 0.
 
     Raises:
-        DimError, LayoutError: as ``zero_pads``.
+        DimError, DTypeError, LayoutError: as ``zero_pads``, but the array may be read-only.
 
     >>> pads_are_zero(np.ones((2, 4), "f4"), Layout("C4c"), {"C": 5})
     False
@@ -79,12 +79,14 @@ def check_physical(
         layout: its layout.
         extents: true sizes by dim.
         role: name of the array in messages.
-        stored: the encoding of the elements; None checks the shape alone.
+        stored: the encoding of the elements; None: type and strides are not checked.
         writable: whether the array must be writable.
 
     Raises:
         DimError: extents and layout disagree on the dims.
-        LayoutError, DTypeError: its shape, its type or its strides are others, or it is read-only.
+        DTypeError: the array has another type.
+        LayoutError: the array has another shape, has gaps although it stores several planes, or is
+            read-only although it must be writable.
     """
     shape = layout.physical_shape(extents)
     shape = shape if stored is None else memory_shape(stored, shape)
@@ -103,7 +105,10 @@ def check_physical(
 def physical_planes(
     array: Array, layout: Layout, extents: Extents, stored: Encoding | None
 ) -> list[Array]:
-    """Return the planes of a physical array, each of the layout's shape."""
+    """Return the planes of a physical array, each of the layout's shape.
+
+    If ``stored``, the encoding of the elements, is None, the array is its one plane.
+    """
     shape = layout.physical_shape(extents)
     return [array] if stored is None else planes_of(array, stored, shape)
 
@@ -111,7 +116,10 @@ def physical_planes(
 def give_zero(
     array: Array, layout: Layout, extents: Extents, stored: Encoding | None = None
 ) -> None:
-    """Give pads the value 0, and bytes between planes, too."""
+    """Write the value 0 into the pads of a physical array, and into the bytes between its planes.
+
+    If ``stored``, the encoding of the elements, is None, pads get the 0 of the array's type.
+    """
     for plane, zeros in _zeros(array, layout, extents, stored):
         for slab in pad_slabs(layout, extents):
             plane[slab] = zeros[slab]
@@ -123,7 +131,10 @@ def give_zero(
 def _zeros(
     array: Array, layout: Layout, extents: Extents, stored: Encoding | None
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield each plane with an array of the same shape that holds the encoded 0 of each lane."""
+    """Yield each plane of a physical array, and an array of its shape with each element's stored 0.
+
+    The stored 0 is the zero point in integers, which may differ along a dim.
+    """
     planes = [None] if stored is None else stored.planes
     for encoding, plane in zip(
         planes, physical_planes(array, layout, extents, stored), strict=True
@@ -137,8 +148,12 @@ def _zeros(
 
 
 def _by_lane(numbers: Sequence[int], dim: str, layout: Layout, extents: Extents) -> Array:
-    """Return an array of the layout's shape with the number of each lane's index of a dim; 0 past
-    the end.
+    """Return an array that gives each element the number of its index along ``dim``; pads get 0.
+
+    Args:
+        numbers: one number per index of ``dim``.
+        dim: a dim of the layout.
+        layout, extents: the layout and its sizes; the result broadcasts to its physical shape.
     """
     along = np.zeros(layout.padded(extents)[dim], np.int64)
     along[: len(numbers)] = numbers
@@ -152,10 +167,11 @@ def _by_lane(numbers: Sequence[int], dim: str, layout: Layout, extents: Extents)
 
 
 def pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:
-    """Yield boxes of the physical array that together are its pads; they overlap only across dims.
+    """Yield boxes, a slice per axis of the physical array, that together cover its pads.
 
-    Per dim, counting up from the extent to the padded one: first to the next multiple of the
-    innermost block, then to that of the next one, and so on.
+    Boxes for different dims may overlap. The boxes for one dim cover the indices from the extent to
+    the padded extent: the first ends at the next multiple of the innermost block, the second at the
+    next multiple of the two innermost blocks, and so on.
     """
     stored = layout.stored_sizes(extents)
     for dim, end in layout.padded(extents).items():

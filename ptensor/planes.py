@@ -22,14 +22,15 @@ REAL = Encoding("f64")
 
 
 def memory_shape(encoding: Encoding, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of the array in memory whose planes have this shape: the same for
-    one plane.
+    """Return the shape of the array in memory that holds planes of shape ``shape``.
+
+    It is ``shape`` for one plane, and the number of bytes for several.
     """
     return shape if encoding.rest is None else (encoding.nbytes(prod(shape)),)
 
 
 def planes_of(array: Array, encoding: Encoding, shape: tuple[int, ...]) -> list[Array]:
-    """Return the planes of an array in memory, as views of it.
+    """Return the planes of an array in memory, as views of it of shape ``shape``.
 
     >>> memory = np.zeros(70, np.uint8)
     >>> [plane.dtype.name for plane in planes_of(memory, Encoding.parse("f16+s16"), (3,))]
@@ -45,7 +46,10 @@ def planes_of(array: Array, encoding: Encoding, shape: tuple[int, ...]) -> list[
 
 
 def between(array: Array, encoding: Encoding, count: int) -> list[Array]:
-    """Return the bytes between the planes of an array in memory, as views of it."""
+    """Return the gaps between the planes, of ``count`` elements each, of an array in memory.
+
+    Each gap is a view of the array's bytes; some may be empty.
+    """
     begins = encoding.offsets(count)
     ends = [
         begin + count * plane.itemsize
@@ -59,9 +63,10 @@ def recode(
 ) -> list[Array]:
     """Return the same values in another encoding.
 
-    Several planes are added up in f64. From there they are split again: each plane is nearest to
-    what those before it left. A plane that others follow saturates, where ``convert`` would make a
-    finite number infinite. Everything else is as in ``convert``.
+    The planes of ``source`` are added up in f64. The sum is split into the planes of ``target``:
+    each plane stores the nearest number to what the planes before it left. A plane that is not the
+    last saturates, where ``convert`` would make a finite number infinite. Everything else is as in
+    ``convert``.
 
     Args:
         values: the planes of ``source``, one axis per dim.
@@ -73,7 +78,7 @@ def recode(
         The planes of ``target``, or ``values`` themselves if nothing changes.
 
     Raises:
-        DTypeError: one of the two stands alone.
+        DTypeError: the encodings differ, and one of them converts to no other (``stands_alone``).
 
     >>> hi, lo = recode([np.array([1.01])], REAL, Encoding.parse("bf16+bf16"), "C")
     >>> [float(plane[0]) for plane in (hi, lo)]
@@ -96,7 +101,10 @@ def recode(
 
 
 def _recode(values: Sequence[Array], source: Encoding, target: Encoding) -> list[Array]:
-    """Return the same values in another encoding; both are alike for all elements."""
+    """Return the same values in another encoding, as ``recode`` does.
+
+    Neither encoding has scales or zero points along a dim.
+    """
     if source == target:
         return list(values)
     whole = values[0]
@@ -108,9 +116,9 @@ def _recode(values: Sequence[Array], source: Encoding, target: Encoding) -> list
 
 
 def _sum(values: Sequence[Array], encoding: Encoding) -> Array:
-    """Return the values of several planes, in f64.
+    """Return the values of an encoding of several planes: the sums of the planes, in f64.
 
-    A NaN is the first plane's, and -0 is -0 in all planes.
+    A NaN of the first plane is the value as it is. A value is -0 only if all planes are -0.
     """
     first, *others = (
         convert(values_of_plane, plane, REAL)
@@ -124,7 +132,7 @@ def _sum(values: Sequence[Array], encoding: Encoding) -> Array:
 
 
 def _split(values: Array, encoding: Encoding) -> list[Array]:
-    """Return f64 values in several planes."""
+    """Return f64 values as the planes of an encoding, split as ``recode`` says."""
     planes, left = [], values
     for plane, more in zip(encoding.planes, [*encoding.planes[1:], None], strict=True):
         stored = convert(left, REAL, plane)
@@ -137,6 +145,6 @@ def _split(values: Array, encoding: Encoding) -> list[Array]:
         with np.errstate(all="ignore"):
             value = convert(stored, plane, REAL)
             remainder = left - value
-        # a value that is held exactly, NaN and infinity leave a remainder of 0 with their sign
+        # a value that the plane stores exactly, NaN and infinity leave a 0 of the value's sign
         left = np.where(np.isfinite(left) & (remainder != 0), remainder, np.copysign(0.0, left))
     return planes

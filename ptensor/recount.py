@@ -1,4 +1,8 @@
-"""Layout of the same bytes under other dims that count the same elements."""
+"""Layout of the same bytes under other dims, as a reshape without a copy needs it.
+
+Elements are numbered by their indices in the order of the tensor's dims, the last dim fastest. The
+unit of a dim is how much the number grows from one of its indices to the next.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,14 @@ from vtensor.language.dims import is_one
 
 
 class _CountedAxis(NamedTuple):
-    """An axis of memory that counts elements: ``unit`` of them from one position to the next."""
+    """An axis of memory that is a part of the dim ``dim``.
+
+    Attributes:
+        dim: the dim.
+        unit: how much the number of an element grows from one position of the axis to the next.
+            Elements are numbered by their indices in the order of the dims, the last dim fastest.
+        size: the number of positions.
+    """
 
     dim: str
     unit: int
@@ -23,17 +34,19 @@ class _CountedAxis(NamedTuple):
 def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, int]) -> Layout:
     """Return the layout of a tensor that is the bytes of another one under other dims.
 
-    Both count the elements in the order in which their dims are presented. An axis that several of
-    the new dims share is split; dims that become one need not be neighbours in memory.
+    An element has the same number in both tensors: by its indices in the order of the dims, the
+    last dim fastest. An axis that belongs to several of the new dims is split; dims that become one
+    need not be neighbours in memory.
 
     Args:
         layout: layout of the present tensor.
-        extents: its dims, as presented.
-        shape: the new dims, of as many elements.
+        extents: sizes of the present tensor by dim, in the order of its dims.
+        shape: sizes by new dim, in order, of as many elements.
 
     Raises:
-        LayoutError: no layout describes it: there are pads, or the parts of a new dim are in an
-            order that no blocks have.
+        LayoutError: no layout describes the result: the encoding has scales, zero points or a tile
+            along a dim, a dim has pads, or the parts of a new dim are in an order that no blocks
+            have.
 
     >>> recounted(Layout("NHWC"), {"N": 1, "C": 8, "H": 4, "W": 4}, {"N": 1, "C": 8, "P": 16})
     Layout('NPC')
@@ -62,7 +75,18 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
 
 
 def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, int]) -> str:
-    """Return the dim that counts elements ``begin`` to ``end``: the first that spans them."""
+    """Return the dim that an axis of memory is a part of.
+
+    It is the first dim of more than one index whose unit is at most the axis's and whose unit times
+    size is at least the axis's. A unit is how much the number of an element grows from one index or
+    position to the next.
+
+    Args:
+        begin: unit of the axis.
+        end: unit of the axis times its size.
+        units: unit by dim.
+        shape: size by dim.
+    """
     return next(
         dim
         for dim, unit in units.items()
@@ -71,15 +95,20 @@ def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, i
 
 
 def _units(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return for each dim the number of elements from one index to the next."""
+    """Return the unit of each dim: how much the number of an element grows from one index to the
+    next.
+
+    Elements are numbered by their indices in the order of the dims, the last dim fastest.
+    """
     names = list(sizes)
     return {dim: prod(map(sizes.__getitem__, names[at + 1 :])) for at, dim in enumerate(names)}
 
 
 def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_CountedAxis]:
-    """Yield the axes of a layout that have several positions.
+    """Yield the axes of a layout that have several positions, slowest first.
 
-    An open size that is first in memory and among the dims counts as several, without a guard.
+    If the first dim of ``extents`` has a symbolic size and its outer part is the first axis, the
+    axis is taken to have several positions, so that no guard is needed.
 
     Raises:
         LayoutError: the layout pads a dim.
@@ -96,7 +125,14 @@ def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_CountedAxis]:
 
 
 def _marks(run: _CountedAxis, units: Mapping[str, int]) -> list[int]:
-    """Return where a run is cut, from its end down to its unit, so that no piece spans two dims.
+    """Return the units at which an axis is cut so that each piece is a part of one new dim.
+
+    They fall from ``run.unit * run.size`` to ``run.unit``: two adjacent ones are the ends of a
+    piece.
+
+    Args:
+        run: the axis.
+        units: unit by new dim.
 
     Raises:
         LayoutError: the positions do not divide along the new dims.
@@ -110,7 +146,12 @@ def _marks(run: _CountedAxis, units: Mapping[str, int]) -> list[int]:
 
 
 def _axes(runs: Sequence[_CountedAxis], shape: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return runs as axes; a dim of one element comes after the dim that is presented before it.
+    """Return (dim, block) of each axis of a layout, slowest first; block 0 is an outer part.
+
+    Args:
+        runs: the parts of the new dims, slowest first. A dim that has none, since its size is 1,
+            gets an axis after the outer part of the dim before it.
+        shape: size by new dim, in order.
 
     Raises:
         LayoutError: the parts of a dim are in an order that no blocks have.

@@ -29,17 +29,17 @@ MAX_ROWS = 64
 
 
 def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
-    """Yield rows of layouts that fit the requirements, the preferred one first.
+    """Yield rows of layouts, one per operand, that fit the requirements, the preferred row first.
 
-    An operand with alternatives prefers the layout that it already has, if it is one of them, then
-    the others in their order. The joint layout of the ANY operands is the first that the library
-    confirms among: the produced layouts of the non-constant operands that have all the output's
-    dims (a dim that is reduced to size 1 may have any size), then the declared order. There are at
-    most ``MAX_ROWS`` rows.
+    An operand with alternatives prefers its produced layout, if that is among them, then the other
+    alternatives in their order. Operands that ask for ANY share a joint layout. Candidates for it
+    are, in this order: the layouts of non-constant inputs that have all dims of the first output (a
+    dim of size 1 there may have any size in the input), then the order in which the output's dims
+    are declared. There are at most ``MAX_ROWS`` rows.
 
     Args:
         call: the call in progress, with its PTensors.
-        asked: the requirement of each operand.
+        asked: the requirement of each operand, inputs first.
     """
     alternatives = {
         index: _in_order(call.operands[index], requirement.layouts)
@@ -63,16 +63,17 @@ def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
 def _with_joint_layout(
     call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
 ) -> Iterator[Row]:
-    """Yield rows with the fixed layouts and one joint layout for the operands that asked for ANY.
+    """Yield rows with the fixed layouts and a joint layout for all operands that ask for ANY, one
+    row for each joint layout.
 
     Args:
         call: the call in progress.
         views: each operand as the invoker sees it.
-        fixed: layouts by operand index.
+        fixed: the layout by operand index, for operands that do not ask for ANY.
     """
     out = views[len(call.inputs)].dims
     for joint in _joint_layouts(call, views, fixed):
-        with suppress(LayoutError):  # it separates dims that a view splits
+        with suppress(LayoutError):  # the layout separates dims that a view splits
             yield tuple(
                 fixed[i]
                 if i in fixed
@@ -82,12 +83,12 @@ def _with_joint_layout(
 
 
 def _in_order(operand: VTensor, layouts: Sequence[Layout]) -> Sequence[Layout]:
-    """Return the alternatives, the layout that the operand already has first."""
+    """Return the alternatives in their order, but the operand's produced layout first."""
     return sorted(layouts, key=lambda layout: not _has_layout(operand, layout))
 
 
 def _has_layout(operand: VTensor, layout: Layout) -> bool:
-    """Return whether an operand is produced in this layout."""
+    """Return whether an operand's produced layout is this one; False if the former is unknown."""
     produced = operand.produced_layout
     return produced is not None and layout.same(produced, operand.dims)
 
@@ -95,14 +96,15 @@ def _has_layout(operand: VTensor, layout: Layout) -> bool:
 def _combinations(
     alternatives: Sequence[Sequence[Layout]], present: Sequence[Layout]
 ) -> Iterator[Row]:
-    """Yield rows of one alternative per operand, the best first.
+    """Yield rows of one alternative per operand, the best row first.
 
-    First the preferred ones. Then one layout for all operands that take it; layouts that an operand
-    already has come first. Then the others, the nearest to the preferred ones first.
+    The first row has the preferred layout of each operand. Then there is a row for each layout that
+    occurs: all operands that have it among their alternatives get it, all other operands their
+    preferred layout. The last rows are those of ``_nearest``.
 
     Args:
         alternatives: the layouts of each operand, in order of preference.
-        present: layouts that operands already have.
+        present: produced layouts of operands, whose rows come before those of other layouts.
     """
     first = tuple(layouts[0] for layouts in alternatives)
     common = dict.fromkeys(chain(present, *alternatives))
@@ -114,7 +116,11 @@ def _combinations(
 
 
 def _nearest(alternatives: Sequence[Sequence[Layout]]) -> Iterator[Row]:
-    """Yield rows by the sum of their indices among the alternatives, about ``MAX_ROWS`` of them."""
+    """Yield rows of one alternative per operand, those with the smallest sum of indices first.
+
+    An index says which alternative an operand gets: 0 is the preferred one. There are about
+    ``MAX_ROWS`` rows.
+    """
     queue = deque([((0,) * len(alternatives), 0)])
     while queue:
         places, begin = queue.popleft()
@@ -126,7 +132,7 @@ def _nearest(alternatives: Sequence[Sequence[Layout]]) -> Iterator[Row]:
 
 
 def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield each row at its first occurrence."""
+    """Yield the rows without repetitions, in the order of first occurrence."""
     seen: set[Row] = set()
     for row in rows:
         if row not in seen:
@@ -137,16 +143,18 @@ def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
 def _joint_layouts(
     call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
 ) -> Iterator[Layout]:
-    """Yield layouts that the ANY operands may share, the preferred one first.
+    """Yield layouts that the operands that ask for ANY may share, the preferred one first.
+
+    Each layout has the dims of the first output.
 
     Args:
         call: the call in progress.
         views: each operand as the invoker sees it.
-        fixed: layouts by operand index.
+        fixed: the layout by operand index, for operands that do not ask for ANY.
     """
     out = views[len(call.inputs)].dims
     if len(fixed) == len(call.operands):
-        yield Layout.plain(out)  # no operand takes it, but there must be a row
+        yield Layout.plain(out)  # no operand asks for ANY, but one row has to be made
         return
     for index, operand in enumerate(call.inputs):
         view = views[index]
@@ -156,20 +164,26 @@ def _joint_layouts(
         )
         layout = fixed.get(index, operand.produced_layout)
         if has_all_dims and not operand.constant and layout is not None:
-            with suppress(LayoutError):  # it blocks a dim that the view splits
+            with suppress(LayoutError):  # the layout blocks a dim that the view splits
                 yield from_base(layout, view).restrict(out)
     yield Layout.plain(out)
 
 
 def restricted(joint: Layout, view: VTensor, out: Mapping[str, int]) -> Layout:
-    """Return the joint layout on one operand: its own dims, and no blocks on a dim that it
-    broadcasts.
+    """Return the joint layout restricted to the dims of one operand, without blocks on a dim that
+    the operand broadcasts.
 
-    An operand with a dim that the joint layout lacks keeps its produced layout, or declared order.
+    If the operand has a dim that the joint layout lacks, return the operand's produced layout, or
+    the declared order of its dims if that is unknown.
+
+    Args:
+        joint: the joint layout.
+        view: the operand as the invoker sees it.
+        out: the sizes of the first output by dim.
     """
     if not view.dims.keys() <= set(joint.dims):
         produced = (view if view.base is None else view.base).produced_layout
-        with suppress(LayoutError):  # it blocks a dim that the view splits
+        with suppress(LayoutError):  # the produced layout blocks a dim that the view splits
             return Layout.plain(view.dims) if produced is None else from_base(produced, view)
         return Layout.plain(view.dims)
     layout = joint.restrict(view.dims)

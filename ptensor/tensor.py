@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class PTensor:
-    """A VTensor inside an invoker: first the layout that the library wants, then its memory.
+    """A VTensor as an invoker sees it: before ``lib_tagger`` the invoker requires a layout for it,
+    afterwards it reads or writes the memory in that layout.
 
     Args:
         tensor: an operand of the call in progress, or a view of one.
@@ -62,7 +63,7 @@ class PTensor:
 
     @property
     def dims(self) -> Mapping[str, int]:
-        """Sizes by name, under a view's own names."""
+        """Sizes by dim; for a view, under the view's dim names."""
         return self.tensor.dims
 
     @property
@@ -82,12 +83,14 @@ class PTensor:
 
     @property
     def produced_layout(self) -> Layout | None:
-        """The layout in which the producer wrote it, under this view's dims."""
+        """The layout in which the producer wrote the tensor, under a view's own dim names; None if
+        unknown.
+        """
         produced = self.call.operands[self.index].produced_layout
         return None if produced is None else from_base(produced, self.tensor)
 
     def require(self, layout: Layout | str | Sequence[Layout | str]) -> PTensor:
-        """Declare the layout that the library wants; once per PTensor, before the tagger.
+        """Declare the layout that the library wants; once per PTensor, before ``lib_tagger``.
 
         Args:
             layout: one layout, several in order of preference, or ``Layout.ANY``; text is parsed.
@@ -96,9 +99,10 @@ class PTensor:
             This PTensor.
 
         Raises:
-            ContractError: a second call, after the tagger, or on another call's PTensor; a layout
-                has other dims than the tensor.
-            LayoutError: the text does not parse, or a view's layout separates its operand's dims.
+            ContractError: ``require`` was called before, or after ``lib_tagger``, or on a PTensor
+                of another call; a layout has other dims than the tensor.
+            LayoutError: the text does not parse, or a view's layout separates the parts of a dim of
+                the operand.
         """
         call = self.call
         if current_call() is not call:
@@ -112,11 +116,14 @@ class PTensor:
         return self
 
     def _requirement(self, layout: Layout | str | Sequence[Layout | str]) -> Requirement:
-        """Return a checked requirement, by the operand's dims.
+        """Return the checked requirement for what ``require`` was given.
+
+        The layouts of a view come back under the dim names of the operand that it is a view of.
 
         Raises:
-            ContractError: no layout is given, or one has other dims than the tensor.
-            LayoutError: a text does not parse, or a view's layout separates its operand's dims.
+            ContractError: no layout is given, or a layout has other dims than the tensor.
+            LayoutError: a text does not parse, or a view's layout separates the parts of a dim of
+                the operand.
         """
         given_layouts = [layout] if isinstance(layout, (str, Layout)) else list(layout)
         if not given_layouts:
@@ -140,7 +147,9 @@ class PTensor:
         return Requirement(tuple(layouts), file, line)
 
     def requirement_or_guideline(self) -> Requirement:
-        """Return the requirement given to ``require``, else the library's guideline, else ANY."""
+        """Return what ``require`` was given; without it, the decided layout; before a decision, the
+        library's guideline; without that, ANY.
+        """
         if self._asked is None:
             file, line = self.call.place_of_request()
             answer: Layout | Sequence[Layout] = Layout.ANY
@@ -158,7 +167,9 @@ class PTensor:
 
     @property
     def required_layout(self) -> Layout:
-        """The layout that the library gets; until it is decided, ANY or the first alternative."""
+        """The layout that the library gets; before it is decided, the first that ``require`` was
+        given, or ANY.
+        """
         variant = self.call.variant
         if variant is not None:
             return from_base(variant.layouts[self.index], self.tensor)
@@ -169,8 +180,8 @@ class PTensor:
         """Return the library's own description of this tensor in its required layout.
 
         Raises:
-            LayoutNotSupported: the library has no word for the layout.
-            ContractError: the layout is not decided yet.
+            LayoutNotSupported: the library cannot describe the layout.
+            ContractError: the required layout is ANY: it is not decided yet.
 
         Source: the paper, section 4.1, ``getLibraryDesc``.
         """
@@ -227,8 +238,8 @@ class PTensor:
         With an encoding of several planes it is the bytes, one plane after another.
 
         Raises:
-            ContractError: in partial evaluation or before the tagger; while recording, outside an
-                invoker with ``python=True``, since the results of Python code there would be frozen
+            ContractError: in partial evaluation or before ``lib_tagger``; while recording, outside
+                an invoker with ``python=True``, since the results of Python code would be frozen
                 into the plan. Constants may be read at any time.
         """
         operand = self.call.operands[self.index]

@@ -66,17 +66,19 @@ class Transform:
 
     @property
     def exact(self) -> bool:
-        """True if ``inverse`` gives every stored element back: order, blocks, widening."""
+        """True if ``inverse`` gives every stored element back: the target's encoding is no
+        narrower.
+        """
         return lossless(self.source.stored(self.dtype), self.target.stored(self.dtype))
 
     @property
     def rounding(self) -> bool:
-        """True if it is not exact: the target's encoding is narrower."""
+        """True if the Transform is not ``exact``: the target's encoding is narrower."""
         return not self.exact
 
     def inverse(self) -> Transform:
-        """Return the Transform that undoes this one. The inverse of a widening rounds: it has none
-        itself.
+        """Return the Transform that undoes this one. If this one widens, the inverse rounds, and
+        has no inverse itself.
 
         Raises:
             LayoutError: this Transform rounds; nothing can bring back what it drops.
@@ -109,11 +111,11 @@ class Transform:
         return Transform(self.source, other.target, self.dtype)
 
     def is_identity(self, extents: Extents) -> bool:
-        """Return whether nothing has to move: both layouts are the same on these extents."""
+        """Return whether nothing has to move: for these sizes both layouts are the same."""
         return self.source.same(self.target, extents, self.dtype)
 
     def bytes_moved(self, extents: Extents, dtype: str | None = None) -> int:
-        """Return the bytes read and written, pads included.
+        """Return the number of bytes read and written, pads included.
 
         Args:
             extents: sizes by dim.
@@ -193,12 +195,12 @@ def transform_into(
     if have == want:
         for read, write in zip(reads, writes, strict=True):
             _move(read, source, write, target, extents)
-    elif not (have.uniform and want.uniform):  # by index: one axis per dim
+    elif not (have.uniform and want.uniform):  # ``recode`` needs one axis per dim
         planes = [_logical(read, source, source.dims, extents) for read in reads]
         plain = Layout.plain(source.dims)
         for recoded, write in zip(recode(planes, have, want, source.dims), writes, strict=True):
             _move(recoded, plain, write, target, extents)
-    elif have.itemsize > want.itemsize:  # move the fewer bytes
+    elif have.itemsize > want.itemsize:  # convert first: fewer bytes then move
         _move(convert(src, have, want), source, dst, target, extents)
     else:
         moved = np.empty(dst.shape, have.numpy)
@@ -212,11 +214,11 @@ def transform_into(
 def _transform_tiled(
     src: Array, dst: Array, source: Layout, target: Layout, extents: Extents
 ) -> None:
-    """Write a tensor in another layout, one of the two in the domain of Winograd's algorithm,
-    through f64.
+    """Write a tensor in another layout into ``dst``, where ``source`` or ``target`` has a tile.
 
-    From that domain it makes the filter that fits best, which is the original if nothing was
-    rounded.
+    A layout with a tile stores filters in the domain of Winograd's algorithm. Filters are computed
+    in f64; from that domain they are the least-squares fit, which is the original filter if nothing
+    was rounded.
     """
     have, want = (
         {dim: (count, encoding.step) for dim, count in encoding.tile}
@@ -247,12 +249,12 @@ def _transform_tiled(
 
 
 def _filter(results: int, step: int, taps: int) -> Array:
-    """Return the matrix that transforms filters: a row for each product of each of the ``step``
-    filters.
+    """Return the matrix that transforms a filter along one dim: a row per stored value, a column
+    per element.
 
     Args:
         results: the number of results of a tile.
-        step: the step of the filter.
+        step: the stride of the convolution; the filter is split into as many (see ``Encoding``).
         taps: the number of elements of the filter.
     """
     from ptensor.winograd import transforms  # here, since few layouts need it
@@ -262,10 +264,10 @@ def _filter(results: int, step: int, taps: int) -> Array:
 
 
 def _multiply_along(values: Array, axis: int, matrix: Array) -> Array:
-    """Multiply a matrix with the vectors along an axis.
+    """Return ``values`` with each vector along an axis multiplied by ``matrix``.
 
-    It is no matrix product of NumPy. Threads of NumPy's BLAS would keep spinning after that, on a
-    processor where kernels run, or are measured, next.
+    ``einsum`` computes it, since it starts no threads: those of NumPy's matrix product would keep
+    spinning afterwards, on processors where kernels run or are measured next.
     """
     moved = np.einsum("pk,k...->p...", matrix, np.moveaxis(values, axis, 0))
     return np.moveaxis(moved, 0, axis)
@@ -347,7 +349,10 @@ def unpack(
 
 
 def _logical(physical: Array, layout: Layout, dims: Sequence[str], extents: Extents) -> Array:
-    """Return a plane with one axis per dim, without pads; a view if its strides allow."""
+    """Return a plane with one axis for each of ``dims``, without pads; a view if its strides allow.
+
+    ``physical`` is the plane, with one axis per axis of the layout.
+    """
     axes = layout.axes
     order = sorted(range(len(axes)), key=lambda i: (dims.index(axes[i].dim), -layout.units[i]))
     padded = layout.padded(extents)
@@ -357,7 +362,16 @@ def _logical(physical: Array, layout: Layout, dims: Sequence[str], extents: Exte
 
 
 def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
-    """Check that ``dims`` are ``rank`` names, exactly the layout's dims; raise DimError else."""
+    """Check that an array's axes are exactly the dims of its layout, in any order.
+
+    Args:
+        dims: the names of the array's axes.
+        layout: the layout.
+        rank: the number of the array's axes.
+
+    Raises:
+        DimError: the names are others than the dims, or there are not as many names as axes.
+    """
     if rank != len(dims) or sorted(dims) != sorted(layout.dims):
         have, want = " ".join(dims) or "none", " ".join(layout.dims) or "none"
         raise DimError(f"{rank} axes named {have}, but layout {layout} has the dims {want}")
@@ -365,7 +379,9 @@ def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _IndexRun:
-    """Consecutive indices of one dim: ``count`` times ``unit``, from a multiple of ``unit`` on."""
+    """A run of ``count * unit`` consecutive indices of one dim, from ``start``, a multiple of
+    ``unit``.
+    """
 
     start: int
     unit: int
@@ -373,17 +389,17 @@ class _IndexRun:
 
 
 def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Extents) -> None:
-    """Copy every element bit for bit; pads are neither read nor written.
+    """Copy every element of ``src`` bit for bit to ``dst``; pads are neither read nor written.
 
-    Each dim is cut into runs within which both layouts step evenly, at most one per level of
-    blocks; the product of the dims' runs is a set of boxes, each of them one strided copy.
+    Each dim is cut into runs of indices within which the offset grows evenly in both layouts, at
+    most one run per level of blocks. One run of each dim makes a box, which is one strided copy.
     """
     if 0 in extents.values():
         return
     src, dst = _bits(src), _bits(dst)
     units = {dim: _common_units(source, target, dim) for dim in source.dims}
     stuck = [dim for dim, common in units.items() if not _is_chain(common)]
-    if stuck:  # blocks of 3 to blocks of 4, say: through a layout without these blocks
+    if stuck:  # from blocks of 3 to blocks of 4, say: go through a layout without these blocks
         middle = target
         for dim in stuck:
             middle = middle.unblock(dim)
@@ -399,9 +415,7 @@ def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Exten
 
 
 def _bits(array: Array) -> Array:
-    """Return the array as unsigned integers, which are copied bit by bit; a float's NaN may
-    not be.
-    """
+    """Return a view of the array as unsigned integers, so that copies keep the bits of each NaN."""
     return array.view(f"{'u' if array.itemsize <= 8 else 'V'}{array.itemsize}")
 
 
@@ -420,8 +434,11 @@ def _is_chain(units: Sequence[int]) -> bool:
 
 
 def _runs(extent: int, units: Sequence[int]) -> list[_IndexRun]:
-    """Return the indices below ``extent`` in the mixed radix of ``units``: a run per digit that is
-    not 0.
+    """Return the indices below ``extent`` as consecutive runs, each of whole units.
+
+    Args:
+        extent: the size of a dim.
+        units: the units of the dim's axes, largest first, down to 1; each run has another unit.
     """
     runs, start = [], 0
     for unit in units:
@@ -435,8 +452,14 @@ def _runs(extent: int, units: Sequence[int]) -> list[_IndexRun]:
 def _digits(
     array: Array, layout: Layout, box: Mapping[str, _IndexRun], units: Mapping[str, Sequence[int]]
 ) -> tuple[Array, list[tuple[str, int]]]:
-    """Return a view of the box with one axis per digit of each dim, and (dim, unit) of each
-    axis.
+    """Return a view of a box of the array, and the (dim, unit) of each axis of the view.
+
+    Args:
+        array: a plane, with one axis per axis of the layout.
+        layout: the layout.
+        box: a run of indices of each dim.
+        units: for each dim the units of its axes in both layouts of a copy, largest first; an axis
+            of the array is split so that views in both layouts have the same axes, in some order.
     """
     place: list[int | slice] = []
     shape: list[int] = []

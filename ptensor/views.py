@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 
 def to_base(layout: Layout, tensor: VTensor) -> Layout:
-    """Return a view's layout under the names of the operand that it looks at.
+    """Return the layout of a view under the dim names of its base, the tensor that it is a view of.
+
+    Args:
+        layout: a layout under the dim names of ``tensor``.
+        tensor: the view; if it is no view, the layout comes back as it is.
 
     Raises:
-        LayoutError: the parts of a split dim are not next to each other, slowest first.
+        LayoutError: the parts of a dim that the view splits are not next to each other, slowest
+            first, or one of them has blocks, or the encoding has scales or a tile along one.
     """
     if tensor.base is None or layout.is_any:
         return layout
@@ -41,10 +46,16 @@ def to_base(layout: Layout, tensor: VTensor) -> Layout:
 
 
 def from_base(layout: Layout, tensor: VTensor) -> Layout:
-    """Return an operand's layout under the names of a view of it.
+    """Return the layout of a view's base, the tensor that it is a view of, under the view's dim
+    names.
+
+    Args:
+        layout: a layout under the dim names of the base.
+        tensor: the view; if it is no view, the layout comes back as it is.
 
     Raises:
-        LayoutError: a dim that the view splits is blocked.
+        LayoutError: a dim that the view splits has blocks, or the encoding has scales, zero points
+            or a tile along it.
     """
     if tensor.base is None or layout.is_any:
         return layout
@@ -62,10 +73,14 @@ def from_base(layout: Layout, tensor: VTensor) -> Layout:
 
 
 def _renamed(layout: Layout, names: Mapping[str, str]) -> Encoding | None:
-    """Return the layout's encoding under other names.
+    """Return a layout's encoding with its dims renamed; None if it has none.
+
+    Args:
+        layout: the layout.
+        names: the new name by old name, for all dims that the view does not split.
 
     Raises:
-        LayoutError: it names a dim that the view splits.
+        LayoutError: the encoding has scales, zero points or a tile along another dim.
     """
     if layout.encoding is None:
         return None
@@ -76,10 +91,12 @@ def _renamed(layout: Layout, names: Mapping[str, str]) -> Encoding | None:
 
 
 def produced(tensor: VTensor) -> Layout | None:
-    """Return the layout in which an operand is produced, under the names of a view of it, or None.
+    """Return the layout in which a tensor is produced; None if unknown.
+
+    For a view, it is the layout of the view's base under the view's dim names.
 
     Raises:
-        LayoutError: a dim that the view splits is blocked.
+        LayoutError: a dim that the view splits has blocks, scales, zero points or a tile.
     """
     layout = (tensor if tensor.base is None else tensor.base).produced_layout
     return None if layout is None else from_base(layout, tensor)

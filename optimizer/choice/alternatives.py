@@ -1,8 +1,8 @@
 """Why a Transform cannot be removed, and what the cheapest change that removes it would cost.
 
-A Transform is needed as long as its value is made in one layout and wanted in the other. Two kinds
-of change are tried: other variants of open nodes; and, in addition, another library for one node
-whose variants all have the same layout at the Transform.
+A Transform is needed as long as its value is made in one layout and wanted in another. Two kinds of
+change are tried: other variants of open nodes; and, in addition, another library for one node whose
+variants all have the same layout at the Transform.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class End:
 
     @property
     def requirement(self) -> Requirement | None:
-        """The requirement of the node's invoker there; None at the caller's end."""
+        """The requirement of the node's invoker for the operand at this end; None at the caller's
+        end.
+        """
         return self.node.variant.requirements[self.place] if self.node else None
 
 
@@ -51,10 +53,10 @@ class Change:
 
     Attributes:
         variants: the new variant of each node that changes.
-        moved: the node among them that moves to another library; empty if none does.
+        moved: the node in ``variants`` that moves to another library; empty if none does.
         cost: additional padded bytes read and written by Transforms, and additional Transforms;
             negative if there are fewer. Times of kernels are not included.
-        proven: True if no change of these kinds costs less.
+        proven: True if it is proven that no change of the kinds that are tried costs less.
     """
 
     variants: Mapping[str, Variant]
@@ -69,7 +71,8 @@ class Alternative:
 
     Attributes:
         transform: the Transform.
-        ends: the end that makes its value, then those that want the value in its layout.
+        ends: the end that makes the Transform's input, then the ends that want the Transform's
+            output.
         change: the cheapest change; None if no change removes it.
         failed: the solver's error; empty if it had none.
     """
@@ -83,8 +86,8 @@ class Alternative:
 def alternatives(graph: LoweredGraph, settings: Settings | None = None) -> Iterator[Alternative]:
     """Yield the alternative of each Transform that runs in every run; each is computed on demand.
 
-    A Transform whose input another Transform makes has no pair of ends, and is skipped; no level
-    leaves such chains.
+    A Transform of a constant runs once, and is skipped. So is a Transform whose input another
+    Transform makes, since no node makes its input; no level leaves such chains.
     """
     problem = Problem.of(graph, shared_variants(graph))
     for node in graph.transforms():
@@ -102,7 +105,9 @@ def alternatives(graph: LoweredGraph, settings: Settings | None = None) -> Itera
 
 
 def _edge(graph: LoweredGraph, problem: Problem, node: TransformNode) -> Edge | None:
-    """Return the (value, source, target) of a Transform; None if it has no maker and user."""
+    """Return the (value, source, target) of a Transform; None if no node or input of the graph
+    makes its input, or if no use wants its output.
+    """
     if node.input not in problem.uses:
         return None
     layouts = (graph.values[name].layout for name in (node.input, node.output))
@@ -112,7 +117,9 @@ def _edge(graph: LoweredGraph, problem: Problem, node: TransformNode) -> Edge | 
 
 
 def _ends(problem: Problem, edge: Edge) -> Iterator[End]:
-    """Yield the end that makes the value, then the ends that want it in the Transform's target."""
+    """Yield the end that makes the value of ``edge``, then the ends that want the value in the
+    target layout of ``edge``.
+    """
     value, source, target = edge
     maker = problem.nodes.get(problem.makers.get(value, ""))
     place = len(maker.inputs) + maker.outputs.index(value) if maker else 0
@@ -131,21 +138,31 @@ def _fixed(problem: Problem, value: str, node: OpNode | None, place: int) -> boo
 
 @dataclass(frozen=True)
 class _Search:
-    """The search for changes that remove one Transform."""
+    """The search for changes that remove one Transform, ``edge``."""
 
     problem: Problem
     edge: Edge
     settings: Settings
 
     def cheapest(self, ends: tuple[End, ...]) -> Change | None:
-        """Return the cheapest change; if several are, one that moves no node elsewhere."""
+        """Return the cheapest change that removes the Transform; None if no change does.
+
+        If several are cheapest, it is one that moves no node to another library, if there is one.
+
+        Args:
+            ends: the ends of the Transform.
+        """
         fixed = dict.fromkeys(end.node.name for end in ends if end.node and end.fixed)
         changes = [self._change(name) for name in ("", *fixed)]
         possible = [change for change in changes if change is not None]
         return min(possible, key=lambda change: change.cost, default=None)
 
     def _change(self, moved: str) -> Change | None:
-        """Return the cheapest change; the node ``moved``, if given, may leave its library."""
+        """Return the cheapest change in which no node leaves its library, except perhaps the node
+        named ``moved``, if that is not empty.
+
+        None if no such change removes the Transform.
+        """
         problem = self._with_others(moved) if moved else self.problem
         if problem is None or not problem.avoidable(self.edge):
             return None
@@ -162,7 +179,9 @@ class _Search:
         return Change(variants, "" if on_own_library else moved, extra(problem, chosen), proven)
 
     def _with_others(self, name: str) -> Problem | None:
-        """Return the problem with a node's variants on other libraries; None if none takes it."""
+        """Return the problem with variants of the node ``name`` on other libraries added; None if
+        no other library takes the node.
+        """
         node, problem = self.problem.nodes[name], self.problem
         others = [
             variant

@@ -29,7 +29,9 @@ def total_ns(graph: LoweredGraph, settings: Settings) -> int:
 
 
 def excess(graph: LoweredGraph, settings: Settings) -> float:
-    """Return the part of a plan's estimated time, 0 to 1, that a better plan could save at most."""
+    """Return the largest fraction of a plan's estimated time, 0 to 1, that a better plan could
+    save.
+    """
     total, clock = total_ns(graph, settings), _clock(graph, settings)
     bound = sum(_least_ns(graph, node, clock) for node in graph.operators)
     return (total - bound) / total if total else 0.0
@@ -40,9 +42,10 @@ def _clock(graph: LoweredGraph, settings: Settings) -> Estimate:
 
 
 def _least_ns(graph: LoweredGraph, node: OpNode, clock: Estimate) -> int:
-    """Return a lower bound of a node's nanoseconds: unpadded operands and no reference code.
+    """Return a lower bound of a node's estimated nanoseconds on any library that may run it: with
+    unpadded operands and no reference code.
 
-    Other libraries are charged MARGIN more, as by the joint choice.
+    Libraries other than the node's own are charged MARGIN more, as by the joint choice.
     """
     names, library = (*node.inputs, *node.outputs), node.variant.library
     layouts = [Layout.plain(graph.values[name].dims) for name in names]

@@ -1,6 +1,6 @@
 """The variants of each node among which a pass chooses.
 
-A variant is admissible only if the node's own library decides for it when the inputs come in its
+A variant is admissible only if the node's own library decides for it when the inputs have its
 layouts: nothing is forced on an invoker, and a library prefers its real kernels to reference code.
 """
 
@@ -33,8 +33,8 @@ def shared_variants(
 ) -> Variants:
     """Return the variants of every node for the objective ``shared``; the resolver's is first.
 
-    Layouts tried are: declared order, channels last, and every layout in which a value of the same
-    dims is made or wanted, those of the graph's inputs and outputs among them.
+    Each node is tried with its inputs in: declared order, channels last, and every layout in which
+    a value of the same dims is made or wanted, the graph's inputs and outputs included.
 
     Args:
         graph: a lowered graph, with its Transforms or without.
@@ -74,11 +74,11 @@ def shared_variants(
 
 
 def paper_variants(graph: LoweredGraph) -> Variants:
-    """Return the variants of element-wise nodes for the objective ``paper``; others are fixed.
+    """Return the variants of element-wise nodes for the objective ``paper``; other nodes are fixed.
 
-    Layouts tried are those of the inputs, unless a smaller operand cannot be represented in them,
-    and NHWC and NCHW, which here are channels last and declared order. The resolver's own variant
-    is first: it is known to work.
+    Each node is tried with its inputs in the layouts of its inputs, unless a smaller operand cannot
+    be represented in them, and in channels last and declared order, the paper's NHWC and NCHW. The
+    resolver's own variant is first: it is known to work.
 
     Source: the paper, section 5.2.
     """
@@ -95,15 +95,15 @@ def paper_variants(graph: LoweredGraph) -> Variants:
 
 
 def other_libraries(graph: LoweredGraph, node: OpNode, passed: bool = False) -> list[str]:
-    """Return the other libraries that may run a node; none that calls back if its own is native.
+    """Return the libraries, other than the node's own one, that may run a node and its followers.
 
-    A library is listed only if it is also allowed for the node's followers.
+    If the node's library is native, libraries that call back into Python are left out.
 
     Args:
         graph: a lowered graph.
         node: a node of that graph.
-        passed: True lists also libraries that its own one declares to be faster than: estimates
-            cannot tell their kernels apart, measurements can.
+        passed: True also lists libraries that the node's own library declares to be slower than
+            itself: estimates cannot tell their kernels apart, measurements can.
     """
     ops = {node.name: node.op, **{follower.name: follower.op for follower in node.followers}}
     names = {name: info_of(op).name for name, op in ops.items()}
@@ -122,7 +122,14 @@ def other_libraries(graph: LoweredGraph, node: OpNode, passed: bool = False) -> 
 
 
 def _slower_libraries(graph: LoweredGraph, node: OpNode, own: InvokerInfo) -> tuple[str, ...]:
-    """Return the libraries to which the node's own one declares to be preferred for this call."""
+    """Return the libraries that the node's own library declares to be slower than itself for this
+    call.
+
+    Args:
+        graph: a lowered graph.
+        node: a node of that graph.
+        own: the invoker of the node's library.
+    """
     if own.first is None:
         return ()
     inputs, _ = node.split([graph.tensors[name] for name in node.inputs])
@@ -135,7 +142,11 @@ def default_layouts(value: VTensor) -> list[Layout]:
 
 
 def _inherited(graph: LoweredGraph, node: OpNode, lead: VTensor) -> Iterator[Layout]:
-    """Yield the layouts of inputs that have the lead's dims, if all inputs can be blocked so."""
+    """Yield the layout of each input that has the lead's dims, if the layout's blocks divide the
+    sizes of all inputs.
+
+    ``lead`` is the operand that ``Candidates.lead`` returns.
+    """
     inputs = [graph.values[name] for name in node.inputs]
     for value in inputs:
         whole = value.dims == lead.dims and not value.constant
@@ -144,12 +155,12 @@ def _inherited(graph: LoweredGraph, node: OpNode, lead: VTensor) -> Iterator[Lay
 
 
 def _representable(value: Value, layout: Layout) -> bool:
-    """Return whether each extent is a multiple of the layout's block of its dim."""
+    """Return whether each size of a value is a multiple of the layout's block of the dim."""
     return all(value.dims[dim] % layout.block(dim) == 0 for dim in value.dims if dim in layout.dims)
 
 
 class Candidates:
-    """Finds variants of the nodes of one graph by probing; equal probes run once.
+    """Finds variants of the nodes of one graph by asking libraries; equal questions are asked once.
 
     Args:
         graph: a lowered graph, with its Transforms or without.
@@ -165,15 +176,16 @@ class Candidates:
             self._layouts[frozenset(value.dims)][value.layout] = None
 
     def on(self, node: OpNode, library: str, inexact: bool = False) -> list[Variant]:
-        """Return the variants in which a library runs a node; none if it declines.
+        """Return the variants in which a library runs a node; empty if it declines.
 
-        Layouts tried are declared order, channels last and those of the graph's values.
+        The node is tried with its inputs in declared order, channels last and the layouts of the
+        graph's values of the same dims.
 
         Args:
             node: a node of the graph.
-            library: the library, asked for one variant a layout; for all variants if any of these
-                is inexact.
-            inexact: True admits inexact variants.
+            library: the library. It is asked for one variant per layout; if one of these is
+                approximate, for all its variants.
+            inexact: True admits approximate variants.
         """
         lead = self.lead(node)
         if lead is None:
@@ -189,18 +201,20 @@ class Candidates:
         return variants
 
     def after(self, node: OpNode, library: str, known: Mapping[str, Layout]) -> Variant | None:
-        """Return a library's variant for inputs in the layouts ``known``; None if it declines.
+        """Return a library's variant of a node for inputs in the layouts ``known``, by name of
+        value; None if the library declines.
 
-        Inputs that ``known`` lacks come in the graph's layouts.
+        Inputs that ``known`` lacks have their layouts in the graph.
         """
         on_library = replace(node, variant=replace(node.variant, library=library))
         layouts = [known.get(n) or self._graph.values[n].layout for n in node.inputs]
         return self._prober.decide(on_library, layouts)
 
     def lead(self, node: OpNode) -> VTensor | None:
-        """Return the operand that sets the layouts: a non-constant input with the output's dims.
+        """Return the input whose layouts are tried: the first non-constant one with the output's
+        dims.
 
-        If there is none, the first non-constant input; None if all inputs are constant.
+        If there is none, it is the first non-constant input; None if all inputs are constant.
         """
         values = self._values
         inputs = [values[name] for name in node.inputs if not values[name].constant]
@@ -210,9 +224,15 @@ class Candidates:
     def layouts_behind(
         self, node: OpNode, lead: VTensor, known: Mapping[frozenset[str], Iterable[Layout]]
     ) -> list[Layout]:
-        """Return layouts of the output's dims, renamed to the lead's dims.
+        """Return the known layouts of the node's output, with its dims renamed to those of the
+        lead.
 
-        Empty unless the output is the lead under other names.
+        Empty unless the output has the lead's dims under other names.
+
+        Args:
+            node: a node of the graph.
+            lead: the input that ``self.lead(node)`` returns.
+            known: the layouts of values by their set of dims.
         """
         operands = {name: self._values[name] for name in (*node.inputs, *node.outputs)}
         layouts = {operands[name].name: layout for name, layout in _operands(node, node.variant)}
@@ -229,9 +249,20 @@ class Candidates:
     def add(
         self, variants: list[Variant], node: OpNode, layout: Layout
     ) -> Iterable[tuple[str, Layout]]:
-        """Add the variant for inputs in ``layout`` to ``variants`` unless an alike one is there.
+        """Add a node's variant for inputs in ``layout`` to ``variants``.
 
-        Return (value, layout) of its non-constant operands; empty if nothing was added.
+        Nothing is added if the library declines, or if ``variants`` has a variant that differs at
+        most in the layouts of constants.
+
+        Args:
+            variants: the variants so far.
+            node: a node of the graph.
+            layout: a layout of the input that ``self.lead(node)`` returns; other inputs get it
+                restricted to their own dims.
+
+        Returns:
+            (value, layout) of the added variant's non-constant operands; empty if nothing was
+            added.
         """
         lead = self.lead(node)
         assert lead is not None, "a node of constants alone has no lead"
@@ -249,7 +280,9 @@ class Candidates:
         ]
 
     def _alike(self, node: OpNode, variant: Variant, other: Variant) -> bool:
-        """Return whether two variants of one library differ at most in the layouts of constants."""
+        """Return whether two variants of a node are on one library and differ at most in the
+        layouts of constants; False if ``other`` has pieces.
+        """
         if variant.library != other.library or other.pieces:
             return False
         values = self._values
@@ -261,7 +294,8 @@ class Candidates:
 
 
 def _operand_layout(value: VTensor, layout: Layout, lead: VTensor) -> Layout:
-    """Return the layout of an operand if the lead has ``layout``: the same, on the operand's dims.
+    """Return the layout of an operand if the lead has ``layout``: the same order and blocks on the
+    operand's dims, without blocks of a dim that the operand broadcasts.
 
     A constant, or an operand with dims that ``layout`` lacks, keeps its own layout.
     """
@@ -275,6 +309,6 @@ def _operand_layout(value: VTensor, layout: Layout, lead: VTensor) -> Layout:
 
 
 def _operands(node: OpNode, variant: Variant) -> Sequence[tuple[str, Layout]]:
-    """Return each operand's name with its layout in a variant, inputs first."""
+    """Return the name of each operand of a node, inputs first, with its layout in a variant."""
     names = (*node.inputs, *node.outputs)
     return list(zip(names, variant.layouts, strict=True))

@@ -21,14 +21,19 @@ class Clock(Protocol):
 
     @property
     def measured(self) -> bool:
-        """True if times were measured call by call."""
+        """True if the time of each call was measured on this machine."""
         return self.basis == "measured"
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Return the nanoseconds of a node in its variant; None if they are unknown."""
+        """Return the nanoseconds of a node in its variant; None if they are unknown.
+
+        ``values`` has the graph's tensors by name.
+        """
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Return the nanoseconds of a Transform of a value; None if they are unknown."""
+        """Return the nanoseconds of a Transform that makes ``change`` of a value's layout; None if
+        they are unknown.
+        """
 
 
 class Probing(Clock, Protocol):

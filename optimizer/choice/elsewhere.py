@@ -14,7 +14,7 @@ from ptensor.evaluation import Refusal, Variant
 from resolver.lowered import LoweredGraph, OpNode, pieces
 from vtensor.language.records import replace
 
-#: Nanoseconds a plan could save around a node, if every library is to be asked whatever it takes.
+#: Nanoseconds that a plan could save around a node, so many that every library is asked.
 ANY_GAIN = sys.maxsize
 
 
@@ -25,10 +25,11 @@ class FurtherVariants:
         graph: a lowered graph without Transforms.
         clock: the clock of the choice, which says whether times are measured.
         spares: nanoseconds that a plan could save around a node, by node. A library is not asked if
-            its estimate exceeds the node's by as much, and no library is asked for other nodes.
+            its estimate exceeds the node's present estimate by as much. No library is asked for
+            nodes that have no entry.
         estimate: estimated times of nodes.
-        inexact: True admits inexact variants.
-        measured: the nodes whose times are measured.
+        inexact: True admits approximate variants.
+        measured: the names of the nodes whose times are measured.
 
     Attributes:
         graph: the graph, with the values that pass inside fused nodes added.
@@ -78,7 +79,11 @@ class FurtherVariants:
                 yield from self._in_pieces(node, count, library, limit_ns)
 
     def _refused(self, node: OpNode, library: str) -> tuple[Refusal, ...]:
-        """Return a node's refusals; for another library, with that of the node's own one."""
+        """Return the refusals of a node's variant on ``library``.
+
+        They are those of the node's own variant; if ``library`` is another one, without that
+        library's and with one of the node's own library added.
+        """
         first = node.variant.library
         if library == first:
             return node.variant.refused
@@ -89,7 +94,11 @@ class FurtherVariants:
     def _in_pieces(
         self, node: OpNode, count: int, library: str, limit_ns: int
     ) -> Iterator[Variant]:
-        """Yield variants with ``count`` followers on ``library``, the others as separate steps."""
+        """Yield a node's variants on ``library`` with ``count`` fused followers, the rest of the
+        followers as separate steps.
+
+        Nothing if the estimated nanoseconds are not below ``limit_ns``.
+        """
         lead, *others = pieces(node, count)
         if self._ns(self._on(piece, library) for piece in (lead, *others)) >= limit_ns:
             return
@@ -104,7 +113,7 @@ class FurtherVariants:
                 yield replace(_combined(decided), refused=self._refused(node, library))
 
     def _on(self, node: OpNode, library: str) -> OpNode:
-        """Return a node as if on ``library``, in its present layouts, for an estimate."""
+        """Return a node as if it ran on ``library`` in the graph's layouts, for an estimate."""
         own = node.variant
         layouts = tuple(self.graph.values[n].layout for n in (*node.inputs, *node.outputs))
         reference = own.reference and library == own.library and len(layouts) == len(own.layouts)
@@ -115,7 +124,11 @@ class FurtherVariants:
         return sum(self._estimate.node(node, self.graph.tensors) for node in nodes)
 
     def _after(self, node: OpNode, before: OpNode) -> Variant | None:
-        """Return a node's variant after ``before`` on the first library that takes it, or None."""
+        """Return a node's variant on the first library that takes it; None if none does.
+
+        Libraries are asked in the order of preference. The output of ``before`` is an input of the
+        node, in the layout that the variant of ``before`` makes.
+        """
         names = [node.variant.library, *other_libraries(self.graph, node, passed=True)]
         rank, known = self.graph.preferences.rank, ready().libraries
         produced = {before.outputs[0]: before.variant.layouts[len(before.inputs)]}
@@ -126,7 +139,9 @@ class FurtherVariants:
 
 
 def _combined(nodes: Sequence[OpNode]) -> Variant:
-    """Combine the variants of consecutive nodes into one, with the operands of all, in order."""
+    """Return one variant of several pieces: the variants of consecutive nodes, with the operands of
+    all nodes in order, without the values that pass from one to the next.
+    """
     first, *others = (node.variant for node in nodes)
     input_count = len(nodes[0].inputs)
     layouts, requirements = (
@@ -149,7 +164,9 @@ def _combined(nodes: Sequence[OpNode]) -> Variant:
 
 
 def inexact_nodes(graph: LoweredGraph) -> list[str]:
-    """Return the names of nodes for which a library has inexact variants, fused or not."""
+    """Return the names of nodes for which a library has approximate variants, with all followers or
+    with fewer.
+    """
     bare, estimate = graph.bare, Estimate(graph.preferences)
     any_gain = {node.name: ANY_GAIN for node in bare.operators}
     finder = FurtherVariants(bare, estimate, any_gain, estimate, inexact=True)

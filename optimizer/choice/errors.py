@@ -1,4 +1,4 @@
-"""Inexact variants: which take part in a choice, and what each adds to the results' error."""
+"""Approximate variants: which take part in a choice, and what each adds to the results' error."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from resolver.errors import Share
 from resolver.lowered import OpNode
 from vtensor.language.records import dataclass, replace
 
-#: By node and number of a variant: what the variant adds to the error of the results.
+#: By node and index of a variant: what the variant adds to the error of the results.
 Shares = dict[str, dict[int, Share]]
 
 
 class ErrorMeter(Protocol):
-    """The interface that measures what inexact variants add to the error of a network's results."""
+    """The interface that measures what approximate variants add to the error of a network's
+    results.
+    """
 
     def shares(self, nodes: Sequence[OpNode]) -> Sequence[Share | None]:
-        """Return the share of each node in its variant; None if it cannot be measured."""
+        """Return what each node in its variant adds to the error; None if it cannot be measured."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,9 @@ class Allowed:
 
     Attributes:
         tolerance: the largest relative error of the results.
-        budget: the limit of the root of the sum of squared shares, at most the tolerance.
-        meter: measures the shares.
+        budget: the limit of the root of the sum of the squares of what variants add, at most the
+            tolerance.
+        meter: measures what variants add.
     """
 
     tolerance: float
@@ -39,10 +42,16 @@ class Allowed:
 def charged(
     nodes: Mapping[str, OpNode], variants: Mapping[str, Sequence[Variant]], allowed: Allowed
 ) -> tuple[dict[str, list[Variant]], Shares]:
-    """Return the variants with their errors, and the shares of the inexact ones.
+    """Return the variants with their errors, and what each approximate one adds to the results'
+    error.
 
-    An inexact variant is dropped if its share is unknown or exceeds the budget alone, or if
-    another one of its node dominates it.
+    An approximate variant is dropped if what it adds is unknown or alone exceeds the budget, or if
+    another variant of its node dominates it.
+
+    Args:
+        nodes: the nodes by name.
+        variants: the variants by name of node.
+        allowed: the limits, and the meter.
     """
     asked = [
         (name, variant)
@@ -85,6 +94,8 @@ def _dominates(other: Variant, variant: Variant, other_share: Share, share: Shar
 
 
 def _with_error(variant: Variant, error: float) -> Variant:
-    """Return a variant with its error; of several pieces, the inexact ones get it."""
+    """Return a variant with ``error`` set; in a variant of several pieces, the approximate pieces
+    get it.
+    """
     pieces = tuple(_with_error(piece, error) for piece in variant.pieces)
     return replace(variant, error=error if variant.inexact else 0.0, pieces=pieces)

@@ -28,7 +28,7 @@ from vtensor.language.tensor import VTensor
 #: The factor by which a library's reference code is taken to be slower than its other kernels.
 REFERENCE = 30
 
-#: Returns the rates that libraries reach on this machine, by name of each measured library.
+#: Returns the rates that libraries reach on this machine, by name of library, for measured ones.
 Speeds = Callable[[], Mapping[str, Rates]]
 
 
@@ -61,7 +61,9 @@ class Estimate(Clock):
         return ns * REFERENCE if node.variant.reference else ns
 
     def transform(self, value: VTensor, change: LayoutChange) -> int:
-        """Return the nanoseconds of a Transform on the first library that has a native one."""
+        """Return the estimated nanoseconds of a Transform on the first library that transforms in
+        native code.
+        """
         ends = (change.source, change.target)
         nbytes = sum(layout.nbytes(value.dims, value.dtype) for layout in ends)
         return self._transformer.ns(0, nbytes)
@@ -92,11 +94,15 @@ def _by_priority() -> list[RegisteredLibrary]:
 
 
 def calibrated(libraries: Iterable[Description], reached: Mapping[str, Rates]) -> dict[str, Rates]:
-    """Return the rates of each library: those it reached; else those it declares, scaled.
+    """Return the rates of each library by name: those it reached; else those it declares, scaled.
 
-    The scale is the geometric mean of reached over declared rates, of the libraries that reached
-    some: the effect of this machine's instruction set and memory. It is not applied to libraries in
-    Python.
+    The scale is the geometric mean of reached over declared rates of the measured libraries: the
+    effect of this machine's instruction set and memory. The rates of libraries in Python are not
+    scaled.
+
+    Args:
+        libraries: descriptions, with declared rates.
+        reached: the rates of measured libraries by name.
 
     >>> fast, other = (Description(name, 0, ("cpu",), rates=Rates(100, 10, 1)) for name in "ab")
     >>> calibrated([fast, other], {"a": Rates(50, 20, 1)})["b"]

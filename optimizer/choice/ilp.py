@@ -1,8 +1,9 @@
 """The choice of variants as an integer program.
 
-Each open node has a one-hot vector x over its variants. If both ends of an edge are open, variables
-y[s, t] are 1 if the value is made in layout s and wanted in t. The sums of y over s and over t are
-the vectors of the two ends, which makes the relaxation tight. Objectives differ in their sums.
+Each open node has a one-hot vector x over its variants. If both ends of an edge are open, variable
+y[s, t] is 1 if the value is made in layout s and wanted in layout t, else 0. The sums of y over s
+and over t are the vectors of the two ends, which makes the relaxation tight. The objectives are
+different sums of x, y and z, which is 1 for each Transform that is needed.
 
 Source: the paper, section 5.2.
 """
@@ -24,10 +25,10 @@ from ptensor.layout import Layout
 if TYPE_CHECKING:
     from fractions import Fraction
 
-#: The tolerance that a solver is given in the row of errors, whose limit is scaled to 1.
+#: The tolerance that a solver is given in the constraint on errors, whose limit is scaled to 1.
 ROUNDING = 1e-5
 
-#: The unit of the row of packed constants, in bytes.
+#: The unit of the constraint on packed constants, in bytes.
 MEGABYTE = 1e6
 
 #: By layout, a linear expression that is 1 if an end of an edge has that layout, else 0.
@@ -35,12 +36,13 @@ EndLayouts = Mapping[Layout, Any]
 
 
 class Solution(NamedTuple):
-    """A choice, and what the solver proved of it.
+    """A choice of variants, and what the solver proved of it.
 
     Attributes:
-        chosen: the index of the chosen variant, by open node.
+        chosen: the index of the chosen variant, by node that has several.
         solved: how the solver ended.
-        bound: a lower bound of the cost of all choices, in the unit of the objective.
+        bound: a lower bound of the cost of all choices, in bytes, edges or nanoseconds, as the
+            objective has it.
     """
 
     chosen: dict[str, int]
@@ -58,19 +60,23 @@ def choose(
     """Return the variants of least cost within the limits of errors and packed constants.
 
     sum of (added[variant] / budget)^2 * x[variant] <= 1, and
-    sum of bytes[variant] * x[variant] <= room, where bytes are those beyond the resolver's variant.
+    sum of bytes[variant] * x[variant] <= room, where bytes are those of packed constants beyond the
+    resolver's variant.
 
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; among
     equals, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges. ``time``:
     minimise sum of ns[e] * z[e] plus sum of ns[variant] * x[variant] (``Problem.charged``).
+
+    x is 1 for the chosen variants, y[s, t] is 1 for an edge whose value is made in layout s and
+    wanted in t, and z[e] is 1 for a Transform e that is needed; else they are 0.
 
     Args:
         problem: the nodes, their variants, and the limits.
         objective: ``shared``, ``paper`` or ``time``.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
-        forbidden: a Transform that the choice may not need, for ``shared``: y[s, t] = 0. It has to
-            be avoidable (``Problem.avoidable``).
+        forbidden: for ``shared``, a Transform that the choice may not need: y[s, t] = 0. Some
+            choice has to do without it (``Problem.avoidable``).
 
     Raises:
         SolverError: the solver is missing, fails, or finds nothing within its time.
@@ -90,7 +96,13 @@ def choose(
 
 
 class _Program:
-    """The variables and constraints of a problem, as a PuLP model."""
+    """The variables and constraints of a problem, as a PuLP model.
+
+    Args:
+        problem: the variants and limits.
+        tied: nodes whose variant follows from another node's, so that they have no variables of
+            their own.
+    """
 
     def __init__(self, problem: Problem, tied: Mapping[str, Tie]) -> None:
         self.pulp = pulp = import_on_thread("pulp")
@@ -111,7 +123,11 @@ class _Program:
         self._row(*self._packed())
 
     def _errors(self) -> tuple[list[Any], float]:
-        """Return the terms of the row of errors, squared shares over the budget, and its limit."""
+        """Return the terms and the limit of the constraint on errors.
+
+        A term is the square of what a variant adds to the error, relative to the budget, times the
+        variant's variable.
+        """
         allowed = self.problem.allowed
         budget = allowed.budget if allowed else 0.0
         terms = [
@@ -122,7 +138,9 @@ class _Program:
         return terms, 1 - ROUNDING
 
     def _packed(self) -> tuple[list[Any], float]:
-        """Return the terms of the row of packed constants, megabytes more, and its limit."""
+        """Return the terms and the limit of the constraint on packed constants, in megabytes beyond
+        those of the resolver's variants; no terms without a limit.
+        """
         room = self.problem.room
         if room is None:
             return [], 0
@@ -144,7 +162,7 @@ class _Program:
         return self.pulp.lpSum(y for (_, s, t), y in self._edges() if s != t)
 
     def nanoseconds(self) -> Any:
-        """Return the time of open nodes and needed Transforms, as an expression."""
+        """Return the nanoseconds of open nodes and needed Transforms, as an expression."""
         kernels = (
             self.problem.charged(node, number) * x
             for node in self.problem.variants
@@ -154,12 +172,18 @@ class _Program:
         return self.pulp.lpSum([*kernels, *changes])
 
     def transforms(self, forbidden: Edge | None = None) -> Any:
-        """Return the bytes of the needed Transforms, as an expression; their number breaks ties."""
+        """Return the bytes of the needed Transforms, as an expression, in which their number breaks
+        ties.
+
+        ``self.unit`` is set to the bytes that 1 of the expression stands for. ``forbidden`` is as
+        for ``choose``.
+        """
         from fractions import Fraction
 
         owed = self._owed(forbidden)
         sizes = {edge: self.problem.bytes(*edge) for edge in owed}
-        unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1  # more than all of them together
+        # one ``unit`` of bytes weighs more than all Transforms that are counted
+        unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1
         self.unit = Fraction(unit, weight)
         return self.pulp.lpSum(
             (size // unit * weight + 1) * self._any_of(owed[edge]) for edge, size in sizes.items()
@@ -172,7 +196,14 @@ class _Program:
         solver: str,
         time_limit: float,
     ) -> Solution:
-        """Minimise an expression; ``cost`` returns the cost of a choice, fixed parts included."""
+        """Minimise an expression.
+
+        Args:
+            objective: the expression.
+            cost: returns the cost of a choice, the parts that no choice changes included.
+            solver: name of the solver; empty is the first that is installed.
+            time_limit: seconds for the solver.
+        """
         self.model.setObjective(objective + 0 * next(iter(self.x.values()))[0])
         solved = solve(self.model, solver, time_limit)
         chosen = {
@@ -183,7 +214,10 @@ class _Program:
         return Solution(chosen, solved, cost(chosen) - ceil(min(slack * self.unit, cost(chosen))))
 
     def _owed(self, forbidden: Edge | None = None) -> dict[Edge, list[Any]]:
-        """Map each Transform (value, source, target) to the 0/1 variables of edges that need it."""
+        """Return, by Transform (value, source, target), the 0/1 variables of edges that need it.
+
+        The variables of the Transform ``forbidden`` are constrained to 0.
+        """
         owed: dict[Edge, list[Any]] = {}
         for edge, y in self._edges():
             if edge[1] != edge[2]:
@@ -202,7 +236,11 @@ class _Program:
         return z
 
     def _edges(self) -> Iterator[tuple[Edge, Any]]:
-        """Yield (value, source, target) of edges with an open end, each with its 0/1 variable."""
+        """Yield ((value, source, target), variable) of the edges at nodes with several variants.
+
+        The variable is 1 if the value is made in layout ``source`` and wanted in ``target``, else
+        0.
+        """
         for value, uses in self.problem.uses.items():
             sources = self._made(value)
             ends = [self._wanted(value, use) for use in uses if use.node not in self.tied]
@@ -217,7 +255,14 @@ class _Program:
                             yield (value, s, t), p if len(sources) > 1 else q
 
     def _both(self, value: str, made: EndLayouts, wanted: EndLayouts) -> Iterator[tuple[Edge, Any]]:
-        """Yield the layouts and the variable of an edge with two open ends, and constrain them."""
+        """Add the variables of an edge with two open ends, and yield ((value, source, target),
+        variable) for each.
+
+        Args:
+            value: the value of the edge.
+            made: by layout, an expression that is 1 if the value is made in that layout.
+            wanted: by layout, an expression that is 1 if the value is wanted in that layout.
+        """
         y = {(s, t): self._variable("y") for s in made for t in wanted}
         for s, p in made.items():
             self.model += self.pulp.lpSum(y[s, t] for t in wanted) == p
@@ -234,7 +279,13 @@ class _Program:
         return self._end(use.node, lambda number: self.problem.wanted(value, use, number))
 
     def _end(self, node: str, layout: Any) -> EndLayouts:
-        """Map each layout to the sum of the variants that have it; a single layout to 1."""
+        """Return, by layout, the sum of the variables of the node's variants that have it; 1 if
+        there is one layout.
+
+        Args:
+            node: name of the node; one without variables has one layout.
+            layout: returns the layout of a variant, given its index.
+        """
         if node not in self.x:
             return {layout(0): 1}
         variants: dict[Layout, list[Any]] = {}

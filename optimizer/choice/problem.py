@@ -28,13 +28,14 @@ from vtensor.language.records import dataclass
 #: has one only if the resolver's own variants need it.
 UNTIMED_NS = 10**9
 
-#: The noise of measured times, as a part of them: of times that were measured while planning and
-#: are compared with estimates; and of a tuned plan's, whose kernels ran on memory of their own.
+#: The noise of measured times, as a fraction of them. The first is for times measured while
+#: planning, which are compared with estimates; the second for those of a tuned plan, whose kernels
+#: ran on memory of their own.
 NOISE, TUNED_NOISE = 0.05, 0.1
 
-#: The noise of the measured time of a node whose followers are steps of their own, as a part of it:
-#: they were timed with warm caches, and a kernel's time varies with its memory by more than a
-#: follower takes.
+#: The noise of the measured time of a node whose followers are steps of their own, as a fraction of
+#: it: followers were timed with warm caches, and a kernel's time varies with its memory by more
+#: than a follower takes.
 PIECES_NOISE = 0.2
 
 #: A possible Transform: a value, the layout in which it is made, and the layout that is wanted.
@@ -42,7 +43,9 @@ Edge = tuple[str, Layout, Layout]
 
 
 def with_doubt(variant: Variant) -> int:
-    """Return a variant's nanoseconds; plus their noise, if several steps were measured."""
+    """Return a variant's nanoseconds, 0 if unknown; plus noise if it has several pieces whose times
+    were measured.
+    """
     ns = variant.ns or 0
     return ns + ceil(ns * PIECES_NOISE) if variant.pieces and variant.basis == "measured" else ns
 
@@ -55,7 +58,13 @@ class Traffic(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A use of a value: a node's input, by its index; or a delivery: a layout and no node."""
+    """A use of a value: by a node, or as an output of the graph.
+
+    Attributes:
+        node: name of the node; empty for an output.
+        place: index of the value among the node's inputs.
+        layout: the layout in which an output is wanted; None for a node, whose variant decides.
+    """
 
     node: str
     place: int
@@ -68,13 +77,14 @@ class Problem:
 
     Attributes:
         graph: the lowered graph, without Transforms.
-        variants: the variants of each open node, the resolver's first; nodes in topological order.
-        clock: times of Transforms, for the objective ``time``.
+        variants: the variants of each open node, a node that has several, the resolver's variant
+            first; nodes in topological order.
+        clock: times of Transforms, for the objective ``time``; else None.
         margin: charge of ``time`` for another library or kernel than the first variant's, and for
-            fewer followers, as a part of the first variant's time. Variants with measured times are
-            not charged (``with_doubt``).
-        shares: what each inexact variant adds to the error of the results.
-        allowed: the limit of all these errors; None if there is no inexact variant.
+            fewer followers, as a fraction of the first variant's time. Variants with measured times
+            are charged their noise instead (``with_doubt``).
+        shares: what each approximate variant adds to the error of the results.
+        allowed: the limit of all these errors; None if no approximate variant is admitted.
         room: bytes by which packed constants may exceed those of the resolver's variants; None is
             no limit.
         price: nanoseconds that ``time`` charges for each Transform on top of its time.
@@ -101,10 +111,10 @@ class Problem:
         room: int | None = None,
         price: float = 0.0,
     ) -> Problem:
-        """Return the problem of a graph, without the nodes that have one variant.
+        """Return the problem of a graph; nodes with one variant are left out of ``variants``.
 
-        ``price`` is here a part of the time of all nodes in their first variants. Other arguments
-        are as the attributes.
+        ``price`` is here a fraction of the time of all nodes in their first variants. Other
+        arguments are as the attributes.
         """
         charge = ceil(price * sum(of_node[0].ns or 0 for of_node in variants.values()))
         graph, shares = graph.bare, Shares()
@@ -121,12 +131,14 @@ class Problem:
 
     @cached_property
     def makers(self) -> dict[str, str]:
-        """The name of the node that makes a value, by value."""
+        """By name of a value, the name of the node that makes it."""
         return {name: node.name for node in self.graph.operators for name in node.outputs}
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
-        """The uses of each value that is no constant, without deliveries in any layout."""
+        """The uses of each value that is no constant, by value; outputs of the graph that may have
+        any layout are left out.
+        """
         uses: dict[str, list[Use]] = {}
         for node in self.graph.operators:
             for index, name in enumerate(node.inputs):
@@ -139,7 +151,7 @@ class Problem:
         return uses
 
     def value(self, name: str) -> Value:
-        """Return a value of the graph."""
+        """Return the value of the graph named ``name``."""
         return self.graph.values[name]
 
     def variants_of(self, node: str) -> Sequence[Variant]:
@@ -147,7 +159,9 @@ class Problem:
         return self.variants.get(node) or (self.nodes[node].variant,)
 
     def same(self, value: str, layout: Layout) -> Layout:
-        """Return one representative of the layouts that place each element of a value alike."""
+        """Return one layout that stands for all layouts that are the same as ``layout`` for the
+        sizes of ``value``.
+        """
         dims = self.value(value).dims
         known = self._known.setdefault(tuple(dims.items()), {})
         if layout not in known:
@@ -156,7 +170,9 @@ class Problem:
         return known[layout]
 
     def made(self, value: str, number: int) -> Layout:
-        """Return the layout in which a value is made if its maker runs in variant ``number``."""
+        """Return the layout in which a value is made if its maker runs in variant ``number``; the
+        value's own layout if no node makes it.
+        """
         if value not in self.makers:
             return self.same(value, self.value(value).layout)
         node = self.nodes[self.makers[value]]
@@ -164,7 +180,10 @@ class Problem:
         return self.same(value, self.variants_of(node.name)[number].layouts[place])
 
     def wanted(self, value: str, use: Use, number: int) -> Layout:
-        """Return the layout in which a use wants a value if its node runs in variant ``number``."""
+        """Return the layout in which ``use`` wants a value if the node runs in variant ``number``.
+
+        An output of the graph has the layout of ``use``, whatever ``number`` is.
+        """
         if use.layout is not None:
             return self.same(value, use.layout)
         return self.same(value, self.variants_of(use.node)[number].layouts[use.place])
@@ -175,7 +194,9 @@ class Problem:
         return sum(layout.nbytes(tensor.dims, tensor.dtype) for layout in (source, target))
 
     def ns(self, value: str, source: Layout, target: Layout) -> int:
-        """Return what ``time`` charges for a Transform; ``UNTIMED_NS`` if its time is unknown."""
+        """Return the nanoseconds that ``time`` charges for a Transform: its time, noise and price;
+        ``UNTIMED_NS`` if its time is unknown.
+        """
         assert self.clock is not None, "the objective time has a clock"
         ns = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
         return UNTIMED_NS if ns is None else ns + self.doubt(value) + self.price
@@ -183,8 +204,8 @@ class Problem:
     def doubt(self, value: str) -> int:
         """Return the nanoseconds that ``time`` charges for any Transform of a value as noise.
 
-        It is the noise of the times measured around the value: of two choices that differ by less,
-        the one with fewer Transforms is cheaper.
+        It is the noise of the measured times of the nodes that make and read the value: of two
+        choices that differ by less, the one with fewer Transforms is cheaper.
         """
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
         firsts = (self.variants[node][0] for node in around & self.variants.keys())
@@ -192,20 +213,24 @@ class Problem:
         return ceil(ns * (NOISE if self.margin else TUNED_NOISE))
 
     def charged(self, node: str, number: int) -> int:
-        """Return the nanoseconds that ``time`` charges for an open node in a variant."""
+        """Return the nanoseconds that ``time`` charges for an open node in variant ``number``: the
+        variant's time, with its noise or ``margin``.
+        """
         first, variant = self.variants[node][0], self.variants[node][number]
         same = (variant.library, variant.kernel) == (first.library, first.kernel)
         doubtful = (not same or bool(variant.pieces)) and variant.basis != "measured"
         return with_doubt(variant) + doubtful * ceil((first.ns or 0) * self.margin)
 
     def chosen_shares(self, chosen: Mapping[str, int]) -> tuple[Share, ...]:
-        """Return the shares of the inexact variants of a choice in the error of the results."""
+        """Return what each approximate variant of a choice adds to the error of the results."""
         none: Mapping[int, Share] = {}
         rows = ((self.shares.get(name, none), number) for name, number in chosen.items())
         return tuple(shares[number] for shares, number in rows if number in shares)
 
     def packed_more(self, node: str, number: int) -> int:
-        """Return the bytes that a variant's packed constants take beyond the first variant's."""
+        """Return the bytes that a variant's packed constants take beyond the first variant's;
+        negative if they take less.
+        """
         first, variant = self.variants[node][0], self.variants[node][number]
         return sum(
             now.nbytes(value.dims, value.dtype) - then.nbytes(value.dims, value.dtype)
@@ -225,9 +250,12 @@ class Problem:
     def edges(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Layout, Layout, Use]]:
-        """Yield each use: value, layout in which it is made, layout in which it is wanted, use.
+        """Yield the edges in a choice: value, layout in which it is made, layout in which it is
+        wanted, use.
 
-        ``values`` restricts the edges to these values; None is all.
+        Args:
+            chosen: index of variant by node; 0 for other nodes.
+            values: the values whose edges are yielded; None is all.
         """
         for value in self.uses if values is None else values:
             source = self.made(value, chosen.get(self.makers.get(value, ""), 0))
@@ -235,40 +263,52 @@ class Problem:
                 yield value, source, self.wanted(value, use, chosen.get(use.node, 0)), use
 
     def avoidable(self, edge: Edge) -> bool:
-        """Return whether some choice makes or wants the value in other layouts than ``edge``."""
+        """Return whether some choice does not need the Transform ``edge``."""
         value, source, _ = edge
         if any(self.made(value, i) != source for i in self._numbers(self.makers.get(value))):
             return True
         return all(self._can_avoid(edge, use.node) for use in self.uses[value])
 
     def _can_avoid(self, edge: Edge, node: str) -> bool:
-        """Return whether a node has a variant that does not need the Transform ``edge``."""
+        """Return whether a node has a variant that does not want the value of the Transform
+        ``edge`` in its target layout.
+        """
         value, _, target = edge
         uses = [use for use in self.uses[value] if use.node == node]
         numbers = self._numbers(node)
         return any(all(self.wanted(value, use, i) != target for use in uses) for i in numbers)
 
     def _numbers(self, node: str | None) -> range:
-        """Return the indices of a node's variants; a caller of the session has one."""
+        """Return the indices of a node's variants; only 0 for a fixed node, or if ``node`` is no
+        node of the graph.
+        """
         return range(len(self.variants.get(node or "", [0])))
 
     def shared_cost(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None
     ) -> Traffic:
-        """Return the cost for the objective ``shared``: identical Transforms count once.
+        """Return the cost of a choice for the objective ``shared``: bytes and number of Transforms,
+        identical ones counted once.
 
-        ``values`` restricts it to Transforms of these values; None is all.
+        Args:
+            chosen: index of variant by node; 0 for other nodes.
+            values: the values whose Transforms are counted; None is all.
         """
         owed = self._owed(chosen, values)
         return Traffic(sum(self.bytes(*edge) for edge in owed), len(owed))
 
     def time_cost(self, chosen: Mapping[str, int]) -> int:
-        """Return the nanoseconds of open nodes, and of Transforms counted as in ``shared``."""
+        """Return the cost of a choice for the objective ``time``: nanoseconds of open nodes, and of
+        Transforms, identical ones counted once.
+        """
         kernels = (self.charged(node, chosen.get(node, 0)) for node in self.variants)
         return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
 
     def without_idle_changes(self, chosen: Mapping[str, int]) -> dict[str, int]:
-        """Return a choice without the changes of variants that gain no time."""
+        """Return the part of a choice that gains time: index of variant, above 0, by node.
+
+        A node that saves no nanoseconds in another than its first variant is left out.
+        """
         kept = {node: number for node, number in chosen.items() if number}
         for name in reversed(list(kept)):
             without = {node: number for node, number in kept.items() if node != name}
@@ -283,7 +323,9 @@ class Problem:
         return kept
 
     def objective(self, name: str) -> Callable[[Mapping[str, int]], int]:
-        """Return the cost function of an objective, from a choice to a whole number."""
+        """Return the cost function of an objective: it maps a choice to a whole number of bytes,
+        edges or nanoseconds.
+        """
         return {
             "shared": lambda chosen: self.shared_cost(chosen).bytes,
             "paper": self.paper_cost,
@@ -291,11 +333,12 @@ class Problem:
         }[name]
 
     def _owed(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> set[Edge]:
-        """Return the Transforms that a choice needs."""
+        """Return the Transforms that a choice needs, of ``values`` only unless that is None."""
         return {(v, s, t) for v, s, t, _ in self.edges(chosen, values) if s != t}
 
     def paper_cost(self, chosen: Mapping[str, int]) -> int:
-        """Return the cost for the objective ``paper``: the number of edges whose two ends differ.
+        """Return the cost of a choice for the objective ``paper``: the number of edges whose two
+        ends differ in layout.
 
         Source: the paper, section 5.2, the cost matrix C_ij.
         """

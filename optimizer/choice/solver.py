@@ -39,7 +39,9 @@ class Solved:
 
     @property
     def gap(self) -> float:
-        """The largest distance of the objective from the best one, relative to the objective."""
+        """The most by which the objective may exceed the best possible one, relative to the
+        objective.
+        """
         distance = max(self.objective - self.bound, 0.0)
         return distance / abs(self.objective) if distance else 0.0
 
@@ -77,7 +79,9 @@ def solve(model: Any, solver: str = "", time_limit: float = TIME_LIMIT) -> Solve
 
 
 def _highs(model: Any, time_limit: float) -> tuple[str, float]:
-    """Solve with HiGHS; return the status in words and the lower bound."""
+    """Solve with HiGHS; return the status, as in ``Solved`` or HiGHS's own word, and the lower
+    bound.
+    """
     pulp = import_on_thread("pulp")
     model.solve(pulp.HiGHS(msg=False, gapRel=0.0, timeLimit=time_limit, threads=1))
     ended = model.solverModel.getModelStatus().name
@@ -86,9 +90,11 @@ def _highs(model: Any, time_limit: float) -> tuple[str, float]:
 
 
 def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
-    """Solve with CBC; return the status in words and the lower bound that its log states.
+    """Solve with CBC; return the status, as in ``Solved`` or PuLP's own word, and the lower bound
+    that CBC's log states.
 
-    The bound of an optimal solution is NaN: it is the objective.
+    The bound is NaN for an optimal solution, where the objective itself is the bound; it is minus
+    infinity if the log states none.
     """
     pulp = import_on_thread("pulp")
     from tempfile import TemporaryDirectory  # imported here: it imports much else

@@ -5,21 +5,25 @@ from __future__ import annotations
 from optimizer.choice.problem import Problem
 from resolver.lowered import OpNode
 
-#: The node that a node is tied to, and for each variant of the tied node the index of the other's.
+#: The name of the node u that a node v is tied to, and by index of a variant of v, the index of the
+#: variant of u that goes with it.
 Tie = tuple[str, list[int]]
 
 
 def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
     """Return, by node, ties that leave some cheapest choice possible.
 
-    Let v's one input be made by u alone for v, and let each variant of the one be in the layout of
-    just one variant of the other. If on u's and on v's output all layouts have the same bytes, v's
-    no more than u's, then a choice with a Transform between the two is no cheaper than the same
-    with v in u's layout: that saves the Transform, and costs at most one of v's output. Where time
-    is minimised, v takes as long in each of its variants, and a Transform as long as its bytes,
-    with no more noise charged on v's output than on u's.
+    A node v is tied to the node u that makes its only input that is no constant, if v alone reads
+    u's output and each variant of u has that output in the layout of just one variant of v, and
+    vice versa. A choice with a Transform between u and v is then no cheaper than the same choice
+    with v in u's layout: the latter saves this Transform and needs at most one more, of v's output.
+    For this to hold, u's output has the same bytes in all layouts, and v's output too, no more than
+    u's. Where time is minimised, v takes as long in each of its variants, the time of a Transform
+    is estimated from its bytes, and no more noise is charged on v's output than on u's.
 
-    Nodes that make or read the value ``untied`` are not tied: a Transform of it is forbidden.
+    Args:
+        problem: the nodes and their variants.
+        untied: a value of which a Transform is forbidden: nodes that make or read it are not tied.
     """
     tied: dict[str, Tie] = {}
     for name in problem.variants:
@@ -31,7 +35,9 @@ def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
 
 
 def _tie(problem: Problem, node: OpNode) -> Tie | None:
-    """Return the tie of a node to the maker of its input; None if the conditions do not hold."""
+    """Return the tie of a node to the maker of its input; None if the conditions of ``ties`` do not
+    hold.
+    """
     inputs = [value for value in node.inputs if not problem.value(value).constant]
     if len(inputs) != 1 or len(node.outputs) != 1:
         return None
@@ -60,7 +66,9 @@ def _tie(problem: Problem, node: OpNode) -> Tie | None:
 
 
 def _sizes(problem: Problem, value: str) -> set[int]:
-    """Return the bytes of a value in each layout in which it may be made or wanted."""
+    """Return the numbers of bytes that a value has in the layouts in which it may be made or
+    wanted.
+    """
     variants = problem.variants
     layouts = [problem.made(value, i) for i in range(len(variants.get(problem.makers[value], [0])))]
     for use in problem.uses.get(value, ()):

@@ -8,10 +8,17 @@ from optimizer.choice.problem import Edge, Problem, Traffic
 
 
 def trimmed(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> dict[str, int]:
-    """Return the changes of a choice that are needed to remove the Transform ``edge``, by node.
+    """Return the changes of ``chosen`` that are needed to do without the Transform ``edge``.
 
-    Nodes that share no value do not affect one another's cost, so only nodes connected with the
-    edge's value remain. Of these, a node returns to its first variant if that costs no more.
+    A change is the index, above 0, of a node's new variant. Nodes that share no value do not affect
+    one another's cost, so only changes of nodes connected with the edge's value are returned. The
+    change of such a node is left out, too, if the choice then costs no more and still does not need
+    the Transform.
+
+    Args:
+        problem: the nodes and their variants.
+        chosen: a choice that does not need the Transform: index of variant by node.
+        edge: the Transform: its value, and the layouts before and after.
     """
     changed = {node: number for node, number in chosen.items() if number}
     kept = {node: changed[node] for node in _connected(problem, changed, edge[0])}
@@ -30,7 +37,7 @@ def owes(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> bool:
 
 
 def values_of(problem: Problem, nodes: Iterable[str]) -> set[str]:
-    """Return the values of nodes on which there may be Transforms."""
+    """Return the names of the nodes' inputs and outputs on which there may be Transforms."""
     of_names = (problem.nodes[name] for name in nodes)
     return {
         value for node in of_names for value in (*node.inputs, *node.outputs)
@@ -38,14 +45,19 @@ def values_of(problem: Problem, nodes: Iterable[str]) -> set[str]:
 
 
 def extra(problem: Problem, chosen: Mapping[str, int]) -> Traffic:
-    """Return the cost of a choice minus that of the first variants; negative if it is cheaper."""
+    """Return the cost of a choice minus the cost of all first variants; negative if the choice is
+    cheaper.
+    """
     around = values_of(problem, chosen)
     now, then = problem.shared_cost({}, around), problem.shared_cost(chosen, around)
     return Traffic(then.bytes - now.bytes, then.transforms - now.transforms)
 
 
 def _connected(problem: Problem, nodes: Iterable[str], value: str) -> dict[str, None]:
-    """Return the nodes connected with a value by shared values, the nearest first."""
+    """Return those of ``nodes`` that are connected with a value, the nearest first, as keys.
+
+    A node is connected if it makes or reads the value, or shares a value with a connected node.
+    """
     connected: dict[str, None] = {}
     values, pending = {value}, dict.fromkeys(nodes)
     while adjacent := [

@@ -1,4 +1,4 @@
-"""Constants that a pass computes from others, each time that they are read."""
+"""Constants that a pass computes from other constants, each time that they are read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ Taken = tuple[int, int, int]
 
 
 class Made(NamedTuple):
-    """A function of a constant; two with equal keys compute the same.
+    """A function that computes a constant from another one.
 
     Attributes:
         function: computes the new array from the old one.
-        key: identifies the function.
-        factor: the factor, with as many axes as the constant, if the function only multiplies.
-        taken: the part, if the function only takes a part.
+        key: identifies the function: functions with equal keys compute the same.
+        factor: the factor, with as many axes as the constant, if the function only multiplies; else
+            None.
+        taken: the part that the function takes, if it does only that; else None.
     """
 
     function: Callable[[Array], Array]
@@ -34,12 +35,12 @@ class Made(NamedTuple):
 
 
 class Computed(MutableMapping[str, Array]):
-    """The constants of a graph, some of them computed from others when they are read.
+    """The constants of a graph, some of them computed from other constants when they are read.
 
     A computed weight takes no memory of its own before a plan packs it.
 
     Args:
-        given: the constants from which others are computed.
+        given: the constants from which other ones are computed.
 
     >>> constants = Computed({"w": np.ones(2)})
     >>> constants.change("w", Made(lambda w: w * 2, "twice"))
@@ -55,21 +56,21 @@ class Computed(MutableMapping[str, Array]):
         self._sources: dict[str, str] = {}
 
     def change(self, name: str, made: Made) -> None:
-        """Replace the constant ``name`` by a function of it."""
+        """Let ``made`` compute the constant ``name`` from the given constant of that name."""
         self._made[name] = made
 
     def derive(self, name: str, source: str, made: Made) -> None:
-        """Add the constant ``name`` as a function of the constant ``source``."""
+        """Add the constant ``name``, computed by ``made`` from the constant ``source``."""
         self._sources[name], self._made[name] = source, made
 
     @property
     def given(self) -> Mapping[str, Array]:
-        """The constants from which others are computed."""
+        """The constants from which other ones are computed."""
         return self._given
 
     @property
     def more(self) -> Mapping[str, Array | Original]:
-        """The constants that were set, and are not computed."""
+        """The constants that were set as arrays or Originals, and are not computed."""
         return self._more
 
     @property
@@ -78,14 +79,21 @@ class Computed(MutableMapping[str, Array]):
         return self._made.values()
 
     def over(self, given: Mapping[str, Array], more: Mapping[str, Array]) -> Computed:
-        """Return a copy that computes from ``given``; ``more`` replaces constants set here."""
+        """Return a copy with the same functions on other arrays.
+
+        Args:
+            given: the constants from which other ones are computed.
+            more: arrays that replace those of the property ``more`` of the same names.
+        """
         copy = Computed(given)
         copy._more = {name: more.get(name, array) for name, array in self._more.items()}
         copy._made, copy._sources = self._made, self._sources
         return copy
 
     def origin(self, name: str) -> tuple[Array | Original, Hashable]:
-        """Return the result of the function ``origin`` for a constant."""
+        """Return the array or Original of a constant, and the key of the functions applied to it,
+        as the module's function ``origin`` does.
+        """
         if name in self._more:
             return self._more[name], None
         if name in self._sources:
@@ -95,7 +103,9 @@ class Computed(MutableMapping[str, Array]):
         return array, (before, self._made[name].key) if name in self._made else before
 
     def changes(self, name: str) -> tuple[Made, ...]:
-        """Return the result of the function ``changes`` for a constant."""
+        """Return the functions that compute a constant from its array, as the module's function
+        ``changes`` does.
+        """
         if name in self._more:
             return ()
         source = self._sources.get(name)
@@ -127,10 +137,11 @@ class Computed(MutableMapping[str, Array]):
 
 
 def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original, Hashable]:
-    """Return the array or Original of a constant, and the key of the functions applied to it.
+    """Return the array or Original from which a constant is computed, and the key of the functions
+    applied to it.
 
-    The key is None if the constant is not computed. Constants of one array with equal keys are
-    equal.
+    The key is None if the constant is not computed. Constants computed from one array with equal
+    keys are equal.
     """
     if isinstance(constants, Computed):
         return constants.origin(name)
@@ -138,12 +149,12 @@ def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original,
 
 
 def changes(constants: Mapping[str, Array], name: str) -> tuple[Made, ...]:
-    """Return the functions that compute a constant from its array, in order."""
+    """Return the functions that compute a constant from the array of ``origin``, in order."""
     return constants.changes(name) if isinstance(constants, Computed) else ()
 
 
 def cut(array: Array, taken: Taken) -> Array:
-    """Return a part of an array, as a view.
+    """Return a part of an array, as a view; ``taken``: the axis, and the begin and end along it.
 
     >>> cut(np.arange(6).reshape(2, 3), (1, 0, 2)).tolist()
     [[0, 1], [3, 4]]
@@ -158,7 +169,9 @@ def times(factor: Array) -> Hashable:
 
 
 def multiplied(array: Array, factor: Array) -> Array:
-    """Return an array times a factor with as many axes: in f64, rounded once, short-lived.
+    """Return an array times a factor with as many axes, computed in f64 and rounded once.
+
+    The memory of the result is meant for short use (``ptensor.pages.passing``).
 
     >>> multiplied(np.ones((2, 1), np.float32), np.array([[2.0]])).tolist()
     [[2.0], [2.0]]

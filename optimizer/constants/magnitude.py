@@ -1,4 +1,4 @@
-"""The largest elements of constants, computed once for each array, in whatever graphs it is."""
+"""The largest elements of constants, computed once for each array, however many graphs share it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from ptensor.pages import Room, reused
 
 Array = np.ndarray[Any, Any]
 
-#: By id of an array or Original: a reference to it, and its largest element. Rows go with it.
+#: By ``id`` of an array or Original: a weak reference to it, and its largest absolute value. An
+#: entry is removed when its array or Original is freed.
 _known: dict[int, tuple[ref[Array | Original], float]] = {}
 
 
 def largest(given: Array | Original, room: Room = reused) -> float:
-    """Return the largest absolute value of an array that never changes; NaN if it holds one.
+    """Return the largest absolute value of an array that never changes; NaN if an element is NaN.
 
     Args:
-        given: the array or Original; one that was not read yet is read into ``room``.
-        room: allocates the memory for reading.
+        given: the array or Original; an Original that was not read yet is read, but not kept.
+        room: allocates the memory into which an Original is read, given a number of bytes.
 
     >>> largest(np.array([1.0, -3.0]))
     3.0
@@ -42,5 +43,5 @@ def largest(given: Array | Original, room: Room = reused) -> float:
 
 
 def _or_nan(number: float) -> float:
-    """Return a key that sorts NaN above all numbers."""
+    """Return a key that sorts NaN above all finite numbers: infinity for NaN, else the number."""
     return np.inf if np.isnan(number) else float(number)

@@ -1,8 +1,8 @@
 """The observed values: those at which a network's error is measured.
 
-The error of an output is measured at the output; if a closing operator stretches errors, such as
-one of exponentials, at its input. The error of a result that jumps (an index, a truth value, a
-whole number) has no meaning: it is measured at the values that decide the result.
+The error of an output is measured at the output; but if the last operator stretches errors, as
+exponentials do, at that operator's input. The error of a result that jumps (an index, a truth
+value, a whole number) has no meaning: errors are measured at the values that decide the result.
 """
 
 from __future__ import annotations
@@ -38,14 +38,22 @@ def observed(graph: Graph) -> tuple[str, ...]:
 
 
 def _jumps(graph: Graph, node: Node) -> bool:
-    """Return whether a small difference of a node's input can be any difference of its output."""
+    """Return whether a small difference in a node's input can make any difference in its output."""
     whole = not all(_is_float(graph, name) for name in node.outputs)
     floats = any(_is_float(graph, name) for name in node.inputs)
     return info_of(node.op).trait(Jumps) is not None or (whole and floats)
 
 
 def _before_stretching(graph: Graph, makers: dict[str, Node], name: str) -> str:
-    """Return the value from which operators that stretch errors, and views, make ``name``."""
+    """Return the value from which operators that stretch errors, and views, make ``name``.
+
+    It is ``name`` itself if no operator that stretches errors is among these.
+
+    Args:
+        graph: the graph.
+        makers: the node that makes a value, by value.
+        name: the value.
+    """
     current = name
     while (node := makers.get(current)) is not None:
         info = info_of(node.op)
@@ -58,7 +66,7 @@ def _before_stretching(graph: Graph, makers: dict[str, Node], name: str) -> str:
 
 
 def _varying(graph: Graph) -> set[str]:
-    """Return the values that nodes compute from inputs."""
+    """Return the names of the values that nodes compute from inputs of the graph."""
     values = set(graph.inputs)
     for node in graph.nodes.values():
         if not values.isdisjoint(node.inputs):
@@ -67,7 +75,7 @@ def _varying(graph: Graph) -> set[str]:
 
 
 def _needed(graph: Graph) -> set[str]:
-    """Return the values that outputs depend on."""
+    """Return the names of the values that outputs of the graph depend on, outputs included."""
     values = set(graph.outputs.values())
     for node in reversed(graph.nodes.values()):
         if not values.isdisjoint(node.outputs):
@@ -80,7 +88,11 @@ def _is_float(graph: Graph, name: str) -> bool:
 
 
 def without_observed(graph: Graph, names: tuple[str, ...]) -> Iterator[tuple[str, list[Node]]]:
-    """Yield each lead with its offered followers, cut so that ``names`` are no inner values."""
+    """Yield the name of each lead, a node to which followers are offered, with these followers.
+
+    The followers are cut off at the first whose fusion would put a value of ``names`` inside the
+    fused node.
+    """
     for lead, behind in graph.offers.items():
         kept: list[Node] = []
         outputs = set(graph.nodes[lead].outputs)

@@ -72,7 +72,9 @@ class Original:
 
     @classmethod
     def deferred(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
-        """Return an original that is not read yet; ``read`` reads the bytes of its elements."""
+        """Return an original whose array is not read yet; ``read`` reads the bytes of its
+        elements.
+        """
         original = cls.__new__(cls)
         original.shape, original.dtype, original._read, original._fresh = shape, dtype, read, True
         original._recover = partial(_viewed, read, reused, dtype, shape)
@@ -97,7 +99,7 @@ class Original:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements."""
+        """The number of bytes of all elements."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -107,7 +109,9 @@ class Original:
         return self.now()
 
     def now(self) -> Array:
-        """Return ``array`` without counting it in ``asks``: nothing is decided by its values."""
+        """Return ``array`` without counting it in ``asks``, for callers that decide nothing by its
+        values.
+        """
         array = self._array
         if array is None:
             array = self._weak_array()
@@ -119,25 +123,28 @@ class Original:
 
     @property
     def reader(self) -> Read | None:
-        """The function that reads the file; None once the array was read.
+        """The function that reads the array from its file.
 
-        The file has the elements in the array's own order.
+        None if there is no file, while the array is in memory, and once ``recovered_by`` was
+        called. The file has the elements in the array's own order.
         """
         return self._read if self._fresh and not self.held else None
 
     @property
     def whole(self) -> Original:
-        """The original of which this is a view of another shape; else this one."""
+        """The original of which this one is a view of another shape; this one if it is no view."""
         return self
 
     @property
     def root(self) -> Original:
-        """The original from which this one is derived by ``steps``; else this one."""
+        """The original from which this one is derived by ``steps``; this one if it is not
+        derived.
+        """
         return self
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The changes of order and shape from ``root`` to this one, in turn."""
+        """The changes of order and shape that lead from ``root`` to this original, in order."""
         return ()
 
     def derived(self, steps: Iterable[Step]) -> Original:
@@ -154,7 +161,7 @@ class Original:
 
     @property
     def held(self) -> bool:
-        """True if the array is in memory, here or because a caller still has it."""
+        """True if the array is in memory: the original holds it, or a caller still does."""
         return self._array is not None or self._weak_array() is not None
 
     def recovered_by(self, recover: Callable[[], Array]) -> None:
@@ -173,18 +180,21 @@ class Original:
             self._weak_array = _weak_view(self._array)
 
     def reshape(self, shape: tuple[int, ...]) -> Original:
-        """Return the original with the same elements in another shape, released with this one.
+        """Return an original with the same elements in another shape; it shares this one's array.
 
-        Equal shapes give the same original.
+        Calls with equal shapes return the same object.
         """
         if shape == self.shape:
             return self
         return self._views.setdefault(shape, _View(self, shape))
 
     def turned(self, axes: tuple[int, ...]) -> Original:
-        """Return the original with its axes in another order, transposed when it is first read.
+        """Return an original with the axes in another order, transposed when it is first read.
 
-        Equal orders give the same original.
+        Calls with equal orders return the same object.
+
+        Args:
+            axes: for each new axis, the index of the axis of this original.
 
         >>> turned = Original(np.arange(6).reshape(2, 3)).turned((1, 0))
         >>> turned.shape, turned.array.tolist()
@@ -304,9 +314,11 @@ class Originals(MutableMapping[str, Array]):
 
     @classmethod
     def of(cls, given: Mapping[str, Array | Original], known: Iterable[Original] = ()) -> Originals:
-        """Return constants that all are originals: given ones, or ``known`` ones of equal memory.
+        """Return the given constants, with each array replaced by an original.
 
-        An array that no known original has gets a new one.
+        Args:
+            given: arrays and originals by name.
+            known: originals to use for arrays with the same memory; other arrays get new ones.
         """
         places: dict[Hashable, Original] = {place(original.array): original for original in known}
         entries: Mapping[str, Array | Original] = given
@@ -326,7 +338,7 @@ class Originals(MutableMapping[str, Array]):
     __copy__ = copy
 
     def origin(self, name: str) -> Array | Original:
-        """Return the array or the Original of a name."""
+        """Return the array or Original of the constant ``name``."""
         return self._origins[name]
 
     def origins(self) -> Mapping[str, Array | Original]:
@@ -334,7 +346,7 @@ class Originals(MutableMapping[str, Array]):
         return self._origins
 
     def put(self, name: str, origin: Array | Original) -> None:
-        """Set the array or Original of a name."""
+        """Set the array or Original of the constant ``name``."""
         self._origins[name] = origin
 
     def __getitem__(self, name: str) -> Array:
@@ -356,7 +368,7 @@ class Originals(MutableMapping[str, Array]):
         return len(self._origins)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle as a dictionary of arrays."""
+        """Let copies and pickles be a dictionary of arrays by name."""
         return dict, ({**self},)
 
 
@@ -366,7 +378,7 @@ def copied(constants: Mapping[str, Array]) -> MutableMapping[str, Array]:
 
 
 def array_of(constant: Array | Original) -> Array:
-    """Return an array, or the array of an Original."""
+    """Return ``constant`` if it is an array, else its array."""
     return constant.array if isinstance(constant, Original) else constant
 
 
@@ -388,16 +400,19 @@ def place(array: Array) -> Hashable:
 def _viewed(
     read: Read, room: Callable[[int], Array], dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
-    """Read an array into memory from ``room``, and return it with element type and shape."""
+    """Read an array's bytes with ``read``, and return them as an array of this type and shape.
+
+    ``room`` allocates the memory, given a number of bytes.
+    """
     return read(room).view(dtype).reshape(shape)
 
 
 def _no_array() -> None:
-    """Return None: there is no array."""
+    """Return None, as a weak reference to an array does once the array is freed."""
 
 
 def _weak_view(array: Array) -> Callable[[], Array | None]:
-    """Return a function that returns the array while its memory is alive, else None."""
+    """Return a function that returns the array, or None once the array's memory is freed."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
