@@ -75,7 +75,8 @@ class Planner:
 
         Args:
             key: input shapes, element types and layouts.
-            options: the options with these layouts; without ``first`` no provisional choice serves.
+            options: the options of plans, with the key's layouts; if ``options.first`` is None, no
+                provisional choice is used.
 
         Raises:
             VTensorError: no plan can be made.
@@ -105,7 +106,7 @@ class Planner:
         return self._new(key, options, kind, known, failed)
 
     def _kind(self, key: PlanKey) -> InputKind:
-        """Return the input kind of a key, as the last used one."""
+        """Return the input kind of a key, new if the planner has none, and mark it as used."""
         name = kind_of(key)
         self._kinds[name] = kind = self._kinds.pop(name, None) or InputKind()
         if len(self._kinds) > MAX_KINDS:
@@ -144,7 +145,7 @@ class Planner:
         kind.entries_read = MOST_CHOICES
 
     def _with_quality(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
-        """Copy the quality and the sizes of a choice to its plan; return the plan."""
+        """Note in a plan whether its choice is provisional and made for other sizes; return it."""
         plan.provisional = choice.provisional
         plan.taken_from = None if choice.key == key else choice.key.shapes
         return plan
@@ -157,12 +158,12 @@ class Planner:
         known: Known,
         failed: Failed,
     ) -> tuple[Plan, Choice]:
-        """Make a choice and return its plan.
+        """Make a choice and return its plan and it.
 
         Args:
-            key, options: as in ``plan``.
+            key, options: the plan's key, and the options with the key's layouts.
             kind: the input kind of the key.
-            known: the values of rows that were evaluated already.
+            known: values of traces that were evaluated already; new ones are added.
             failed: the choices whose guards fail for these sizes.
         """
         from resolver.choice import ChoiceRefused
@@ -191,7 +192,10 @@ class Planner:
         return self._add_choice(key, kind, recording, provisional)
 
     def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
-        """Return the nearest choices as hints."""
+        """Return the choices to try as hints, the nearest sizes first, at most ``MAX_HINTS``.
+
+        Provisional ones are among them only if no measured one exists and they may be used.
+        """
         if not transferable(options):
             return []
         nearest = [
@@ -211,10 +215,19 @@ class Planner:
         known: Known,
         hints: tuple[Choice, ChosenGraph, frozenset[str]],
     ) -> tuple[Plan, Choice]:
-        """Make a choice with hints and return its plan.
+        """Make a choice with hints and return its plan and it.
+
+        Args:
+            key, options: the plan's key, and the options with the key's layouts.
+            kind: the input kind of the key.
+            network: the simplified graph for the key.
+            known: values of traces that were evaluated already; new ones are added.
+            hints: the earlier choice, its decisions, and the names of nodes that libraries decline
+                for these sizes.
 
         Raises:
-            ChoiceRefused, VTensorError: too many nodes are no hints, or the plan would be too slow.
+            ChoiceRefused, VTensorError: too many nodes would differ from the hints, the plan would
+                be too slow, or none can be made with these hints.
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 
@@ -246,7 +259,18 @@ class Planner:
         *,
         confirming: bool,
     ) -> tuple[Plan, Choice]:
-        """Record a choice on symbols, or on numbers if that cannot be done."""
+        """Record a choice on symbols or, if that cannot be done, on numbers; return both.
+
+        Args:
+            key, options: the plan's key, and the options with the key's layouts.
+            network: the simplified graph that the choice was made for.
+            lowered: the choice as a lowered graph.
+            known: values of traces that were evaluated already; new ones are added.
+            confirming: True asks libraries again whether they accept their nodes.
+
+        Returns:
+            The plan for the key, and the choice, not yet marked as provisional.
+        """
         from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 
@@ -284,7 +308,13 @@ class Planner:
         recording: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:
-        """Add a choice to its input kind as a hint for other sizes; return its plan and it."""
+        """Add a choice to its input kind as a hint for other sizes; return its plan and it.
+
+        Args:
+            key, kind: the plan's key and its input kind.
+            recording: the plan and the choice, from ``_recorded``.
+            provisional: True if the choice was made without times of this machine.
+        """
         plan, choice = recording
         choice.provisional = provisional
         kind.add(choice)
@@ -293,7 +323,7 @@ class Planner:
     def _tuned(
         self, key: PlanKey, options: Options, network: SimplifiedNetwork
     ) -> tuple[Plan, Choice]:
-        """Return the plan whose choice is made by measured times, for the exact sizes."""
+        """Make a choice by measured times, for the key's exact sizes; return its plan and it."""
         from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.tuned import plan_of
 
@@ -304,10 +334,12 @@ class Planner:
         return plan, choice
 
     def prepare(self, key: PlanKey, options: Options) -> Choice | None:
-        """Make a choice for a key before its plan is requested; None if one exists already.
+        """Make and return a choice for a key before its plan is requested.
+
+        Returns None, and makes none, if an earlier choice serves the key's sizes.
 
         Args:
-            key, options: as in ``plan``.
+            key, options: the plan's key, and the options with the key's layouts.
 
         Raises:
             VTensorError: the model takes no such sizes, or no plan can be made.
@@ -331,12 +363,12 @@ class Planner:
         *,
         exact: bool = False,
     ) -> tuple[Plan, Choice]:
-        """Record a choice that was made for a key and return its plan.
+        """Record a choice that was made for a key; return its plan and it.
 
         Args:
-            key, options: as in ``plan``.
+            key, options: the plan's key, and the options with the key's layouts.
             network: the simplified graph that the choice was made for.
-            lowered: the choice.
+            lowered: the choice as a lowered graph.
             exact: True if the choice serves no other sizes.
         """
         kind, known = self._kind(key), Known()
@@ -346,11 +378,11 @@ class Planner:
         return self._with_quality(plan, choice, key), choice
 
     def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
-        """Return the plan of a measured choice from memory; None if the input kind has none yet.
+        """Return the plan and the choice if the input kind has a measured choice; else None.
 
         Args:
             key: the plan's key.
-            options: the options without ``first``.
+            options: the options with the key's layouts, whose ``first`` is None.
         """
         kind = self._kind(key)
         if any(not known.provisional and not known.exact for known in kind.choices):
@@ -360,11 +392,15 @@ class Planner:
         return None
 
     def confirmed(self, choice: Choice, plan: Plan, lowered: LoweredGraph) -> bool:
-        """Mark a provisional choice as measured if a measured one equals it; return whether so.
+        """Mark a provisional choice as measured if the measured choice is equal to it.
 
         Args:
             choice, plan: the provisional choice and its plan.
-            lowered: the measured choice.
+            lowered: the measured choice for the plan's sizes.
+
+        Returns:
+            True if the two are equal; False, with nothing changed, if they differ or the
+            provisional choice was made for other sizes.
         """
         from resolver.choice import ChosenGraph, lasting_certificate
         from vtensor.runtime.planning.choosing import same_choice
@@ -419,9 +455,9 @@ class Planner:
 
 
 def _symbolic_later(plan: Plan, open_sizes: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
-    """Return a function that makes the symbolic plan of a plan recorded on numbers.
+    """Return a function that makes the symbolic plan of a plan recorded on numbers, for saving.
 
-    None if the plan calls back: no cache entry can hold it.
+    Returns None if the plan calls back into Python: no cache entry can hold it.
     """
     if plan.recording is None:
         return None
