@@ -1,4 +1,4 @@
-"""Detection of an executor's thread that waits for the thread about to wait for it.
+"""Detection of deadlocks: a thread is about to wait for an executor's thread that waits for it.
 
 A call-back may start threads and join them, or wait for a future. If such a thread then calls the
 executor that runs the call-back, both would wait forever. The frames of Python's threads tell
@@ -20,7 +20,7 @@ _JOIN = threading.Thread.join.__code__
 
 
 def _futures() -> tuple[CodeType | None, CodeType | None]:
-    """Return the code of ``Future.result`` and of a pool's work item.
+    """Return the code objects of ``Future.result`` and of a pool's ``_WorkItem.run``.
 
     Each is None if its module is not imported: then no thread uses it. An import here could wait
     for a thread whose frame is being examined.
@@ -56,7 +56,12 @@ class Place:
 
 
 def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
-    """Return the identifier of the thread that a frame's thread waits for; 0 for none."""
+    """Return the identifier of the thread that a frame's thread waits for; 0 for none.
+
+    Args:
+        frame: the innermost frame of the thread.
+        frames: the innermost frames of all threads, by thread identifier.
+    """
     result, _ = _futures()
     for caller in _outwards(frame):
         if caller.f_code in (_JOIN, result):

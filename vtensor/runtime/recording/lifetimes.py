@@ -22,14 +22,14 @@ class Lifetime:
 
     Attributes:
         storages: the storages that use it, in order; empty for scratch.
-        piece: its bytes, and its first and last step.
+        piece: the bytes of the memory, and its first and last step.
     """
 
     storages: list[TensorStorage] = field(default_factory=list)
     piece: Piece = field(default_factory=lambda: Piece(0, 0, 0))
 
     def until(self, step: int) -> None:
-        """Extend the lifetime to a step."""
+        """Extend the lifetime to the step of this index."""
         self.piece = Piece(self.piece.nbytes, self.piece.first, max(self.piece.last, step))
 
 
@@ -39,7 +39,7 @@ class Lifetimes:
 
     Attributes:
         of: each lifetime, by the storage that owns the memory.
-        scratch: the lifetimes of scratch, by step and slot.
+        scratch: the lifetimes of scratch, by (index of the step, index of the slot).
     """
 
     of: dict[TensorStorage, Lifetime]
@@ -84,7 +84,7 @@ def lifetimes(
 
 
 def _last_steps(steps: Sequence[RecordedStep]) -> dict[TensorStorage, int]:
-    """Return the last step that touches each storage's own memory."""
+    """Return the index of the last step that touches memory, by the storage that owns it."""
     return {
         slot.root: index
         for index, step in enumerate(steps)
@@ -105,6 +105,13 @@ def _donors(
 
     Such an operand has the layout of the output, is in the arena, and is read neither after this
     step nor by it in another layout.
+
+    Args:
+        step, index: the step and its index.
+        target: the output.
+        last: the index of the last step that touches memory, by the storage that owns it.
+        times: the lifetimes so far.
+        lasting: owners of memory that is needed after the last step.
     """
     if target not in step.replaces:
         return
