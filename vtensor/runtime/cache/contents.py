@@ -1,4 +1,4 @@
-"""The contents of a cache folder: entries with their models, and what is wrong with damaged ones."""
+"""The contents of a cache folder: its entries, their models, and the faults of damaged entries."""
 
 from __future__ import annotations
 

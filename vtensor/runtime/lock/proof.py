@@ -1,4 +1,4 @@
-"""The certificate of a plan, and the measured errors for which it holds, as lock files hold them."""
+"""The certificate of a plan, and the errors for which it holds, as rows of lock files."""
 
 from __future__ import annotations
 
