@@ -240,7 +240,9 @@ def _session(
     threads: int | None,
     as_tensors: bool,
 ) -> Session:
-    """Return a session of one node, cached by all arguments; of tensors, by types and dims.
+    """Return a session of a single node.
+
+    It is the same one for equal arguments and for tensors of equal element types and dims.
 
     Args:
         op: the operator.

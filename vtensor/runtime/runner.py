@@ -291,7 +291,9 @@ class Runner:
         return None
 
     def _remember(self, request: Request, plans: PlanStore) -> None:
-        """Make ``request`` the most recent one; forget requests whose plans are in no store."""
+        """Make ``request`` the most recent one; forget requests whose plans were dropped or
+        replaced in ``plans``.
+        """
         plans.used(request.key)
         others = (
             earlier
@@ -417,8 +419,8 @@ class Runner:
         into = check_out(outputs, self.outputs, wanted)
         with self._released_if_closed():
             plan, _ = plans.find(feeds, wanted)
-            plan = plans.settled(plan)  # the binding keeps it
-            plans.has_run()  # a binding's runs are not reported
+            plan = plans.settled(plan)  # the binding keeps this plan, so a better one is made first
+            plans.has_run()  # runs of a binding do not queue the saving of choices
         plan.check_out(into)
         plan.note_use()
 

@@ -122,7 +122,7 @@ class Session(OneProcess):
             that no longer hold, each of which the message names. A run of other sizes raises it,
             too.
 
-    A network whose shapes are all known is planned here, any other at its first run. At the level
+    A network whose shapes are all known is planned now, any other at its first run. At the level
     ``"all"`` that plan is provisional (``plan.provisional``): nothing is measured for it. Once its
     runs have taken as long as planning did, a measured plan is made between runs and replaces it;
     ``lock``, ``profile`` and ``bind`` make it at once. A run makes a new plan if shapes or layouts
@@ -492,7 +492,7 @@ class Session(OneProcess):
 
         Current runs end first, and no other begins. Unfinished cache entries of the model are
         written before this method returns, for at most three seconds; nothing is written
-        afterwards. Once the interpreter shuts down, it does nothing: the system frees the memory.
+        afterwards. Once the interpreter shuts down, a call does nothing: the system frees memory.
         """
         if sys.is_finalizing():  # nothing can be imported any more
             return

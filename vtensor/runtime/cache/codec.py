@@ -71,7 +71,7 @@ def payload_data(payload: bytes) -> Data:
     """Return the JSON data of an entry.
 
     Raises:
-        ValueError: the payload is no JSON table.
+        ValueError: the payload is no JSON object.
     """
     data = json.loads(payload)
     if not isinstance(data, dict):
@@ -178,7 +178,10 @@ def _weights(data: Data, read: Callable[[str], bytes | None]) -> bytes:
 
 
 def _costs(options: Options) -> str:
-    """Return what a measured choice rests on: tuned, measured or declared times."""
+    """Return the kind of times that a choice rests on if it is not provisional.
+
+    The text is ``tuned``, ``measured`` or ``declared``.
+    """
     if options.settings.clock is not None:
         return "tuned"
     return "declared" if options.settings.speeds is None else "measured"

@@ -200,7 +200,7 @@ def _facts(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
     """Return the attributes of an ``Item`` that an entry's content tells, by name.
 
     Args:
-        kind: model, surface, plan or weights.
+        kind: model, surface (a fingerprint), plan or weights.
         path, payload: the entry's file and content.
         deep: True decodes a plan as well.
 

@@ -114,7 +114,7 @@ class TableWriter:
         return self.array(self._weights.source(name)) is not None
 
     def _row(self, row: ConstantRow, storage: TensorStorage) -> Data:
-        """Return a row of the packing table as data; ``data`` adds its packing step.
+        """Return a row of the packing table as data; the method ``data`` adds its packing step.
 
         Args:
             row: the row.
@@ -209,7 +209,7 @@ class SavedTable:
         """Return the memory of each constant, packed now unless another plan has packed it.
 
         Raises:
-            Exception: of any kind, if the entry has no table of this model.
+            Exception: of any kind, if the table is damaged or does not fit the model.
         """
         from vtensor.runtime import _replay
 

@@ -31,10 +31,11 @@ def _futures() -> tuple[CodeType | None, CodeType | None]:
 
 
 class Place:
-    """The thread of an executor.
+    """The thread that others wait for: an executor's, or the holder of a planning lock.
 
     Attributes:
-        ident: its Python thread identifier; 0 until it has called a Python function.
+        ident: its Python thread identifier; 0 if the executor's thread has not called a Python
+            function yet, or nobody holds the lock.
     """
 
     def __init__(self) -> None:

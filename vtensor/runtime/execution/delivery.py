@@ -25,7 +25,7 @@ class Result:
     Attributes:
         name: the output's name.
         dtype: element type.
-        part: its memory, which nothing else uses.
+        part: the output's memory with its layout; nothing else uses that memory.
         into: the caller's array that holds the output; None if none was given.
         copied: True if the output was copied from where the plan wrote it: the caller's array has
             another layout or overlaps an input, or the memory belongs to an input, a constant or

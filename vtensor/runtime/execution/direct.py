@@ -43,7 +43,7 @@ class DirectRequest:
         from vtensor.runtime import _replay
 
         self._plan, self._names, self._every = plan, names, every
-        #: The plan of each run, and its copies: none.
+        #: The session's record of each run: the plan, and no copies.
         self.last_run: tuple[Plan, dict[str, Any]] = plan, {}
         self._inputs = [
             (input_.name, input_.dtype, input_.shape, input_.dtype.alignment) for input_ in inputs
@@ -54,7 +54,7 @@ class DirectRequest:
         ]
         self._lanes = plan.lanes
         self._requests: dict[Lane, Request] = {}
-        # Not the exceptions of signal handlers, which may be of any kind.
+        # Exceptions of signal handlers, which may be of any kind, are not among these.
         self._failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy
 
     def run(self, names: object, arrays: object) -> list[Array] | Literal[False] | None:

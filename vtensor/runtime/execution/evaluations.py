@@ -39,7 +39,7 @@ def run_native(
     Args:
         step: the step.
         memory: the memory of each slot.
-        node: the node that errors name.
+        node: the name of the node, for error messages.
         reword: turns the step's own words into the message of an error that its operands caused.
 
     Raises:
@@ -161,7 +161,7 @@ class RecordEvaluation(Evaluation):
         return [done.get(step, step) for step in self.steps]
 
     def taken(self) -> list[RecordedStep]:
-        """Return the steps and drop them here, since they refer to this evaluation: a cycle."""
+        """Return the steps and forget them: they refer to this evaluation, a reference cycle."""
         steps, self.steps = self.steps, []
         return steps
 

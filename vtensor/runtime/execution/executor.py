@@ -56,10 +56,12 @@ class Executor:
     """
 
     _lock = process_lock()
+    # Tables of the process's executors, by (process id, number of kernel threads): the first one; all
+    # that sessions use; the index there of the next session's first one; the idle spare ones.
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
-    _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # of sessions, by budget
-    _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012  # index of the next session's first
-    _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # idle, by budget
+    _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012
+    _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012
+    _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012
     _awaited: dict[Executor, Executor] = {}  # noqa: RUF012  # the executor that each waits for
 
     def __init__(self, threads: int) -> None:
@@ -101,11 +103,11 @@ class Executor:
 
     @classmethod
     def for_streams(cls, threads: int | None, streams: int) -> list[Executor]:
-        """Return the executors of a session with concurrent runs, which share its threads equally.
+        """Return executors for a session's concurrent runs; they divide its threads equally.
 
-        A budget has as many executors as processors allow, and sessions take them in rotation, so
-        that sessions with small budgets do not queue after one another. All of them obey the CPU
-        quota that the process has now.
+        For each number of threads there are as many executors as processors allow, and sessions
+        take these in rotation, so that sessions with few threads do not queue after one another.
+        All executors obey the CPU quota that the process has now.
 
         Args:
             threads: the threads of all streams; None is every processor that the process may use.
@@ -156,7 +158,7 @@ class Executor:
             return [known[place] for place in places]
 
     def run(self, function: Callable[[], T]) -> T:
-        """Run a function on the executor's thread, in the caller's context, and wait for it.
+        """Call a function on the executor's thread, in the caller's context; return its result.
 
         Raises:
             SessionClosedError: the interpreter is shutting down.

@@ -247,7 +247,7 @@ class Plan(OneProcess):
 
     @property
     def graph(self) -> LoweredGraph:
-        """The lowered graph."""
+        """The lowered graph of the plan, checked and optimised."""
         return self.nodes.graph
 
     @property

@@ -49,7 +49,7 @@ class PlanStep:
 
     @property
     def tuned(self) -> bool:
-        """True if measurements chose the kernel, not the library."""
+        """True if the kernel was chosen by measurements instead of by the library."""
         return isinstance(self.node, OpNode) and bool(self.node.variant.kernel)
 
     @property

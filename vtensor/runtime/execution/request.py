@@ -223,7 +223,7 @@ class Request:
         return bindings, placed, self.plan.replay(bindings, times, one_by_one)
 
     def arrays(self, ran: Ran, out: Mapping[str, Any] | None = None) -> list[Array]:
-        """Return the outputs of a run, in order, after a run without ``into``.
+        """Return the outputs, in order, of a run that was given no ``into``.
 
         Args:
             ran: the finished run.

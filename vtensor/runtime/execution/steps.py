@@ -15,7 +15,7 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Failure:
-    """A function from a step's words to an error message, with the node's name and operands.
+    """A function that adds the node's name and operands to a step's own error text.
 
     Attributes:
         op_name, node: the names of the operator and of the node.

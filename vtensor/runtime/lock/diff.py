@@ -22,7 +22,8 @@ class Difference:
     Attributes:
         about: ``plan``, ``node`` or ``cost``.
         name: the node's name, or the file's section if ``about`` is ``plan``.
-        field: the field that differs; ``order`` if the same nodes run in another order.
+        field: the field that differs; ``order`` if the same nodes run in another order; empty for
+            costs, and for a node that is in one file only.
         a, b: the field's values in the two files; None if a file lacks the field.
     """
 
@@ -63,7 +64,9 @@ def _plan_differences(a: Lock, b: Lock) -> Iterator[Difference]:
 
 
 def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
-    """Yield the differences of each node of two choices, then the first in the order of nodes."""
+    """Yield the differences of each node of two choices, then the first one in the running order
+    of the nodes that both have, if that differs.
+    """
     rows = [{row.name: row for row in choices.rows} for choices in (a, b)]
     for name in dict.fromkeys([*rows[0], *rows[1]]):
         yield from _fields(

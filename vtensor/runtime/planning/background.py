@@ -134,7 +134,7 @@ class BackgroundTask(Generic[T]):
         copy_context().run(self.work)
 
     def stop(self) -> None:
-        """Stop the task at its next checkpoint; if queued, only after its grace period."""
+        """Stop the task at its next checkpoint; if it was queued, only after its grace period."""
         self._until = min(self._until, monotonic() + self._grace_s)
         self._over = self._over or not (self._process and self._grace_s)
         if not self._process:
@@ -148,7 +148,10 @@ class BackgroundTask(Generic[T]):
             copy_context().run(self.work)
 
     def work(self) -> None:
-        """Make the result unless that was done, and pass it on; an error becomes the note."""
+        """Call ``make`` and pass its result to the exchange function, unless the task is done.
+
+        An error ends the task and becomes the note.
+        """
         with self._work_lock.here:
             if not self.done:  # another thread may have run it meanwhile
                 self._work()
@@ -170,7 +173,7 @@ class BackgroundTask(Generic[T]):
         self._end()
 
     def hurries(self) -> bool:
-        """Return whether the task runs without sleeping now, since no run would be slower."""
+        """Return True if a caller waits for the task, or if ``hurries`` is None or returns True."""
         return self._awaited or self._hurries is None or self._hurries()
 
     @property
@@ -253,7 +256,7 @@ class _Background:
             while (work := self._next()) is None:
                 sleep(IDLE_POLL_S)
             work.work()
-            del work  # and what it refers to
+            del work  # releases the objects that the task holds
             if not self._waiting:
                 trim_memory()
 

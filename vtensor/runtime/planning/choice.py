@@ -1,4 +1,4 @@
-"""Choices: the decisions for a network in some sizes, with the symbolic plan recorded of them."""
+"""Choices: the decisions for a network in some sizes, with the symbolic plan recorded for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Choice:
         exact: True if it serves no other sizes.
         later: makes the symbolic plan of a choice recorded on numbers, for saving it; None if
             ``symbolic`` serves for that, or nothing can be saved.
-        observed: places of the arrays whose values were read to make the graph.
+        observed: places, in the model's files, of the arrays that were read to make the graph.
         decisions: the decisions by node; None for a choice from the cache that was not decoded yet.
         cached: True if it was read from the cache.
         saved: True if it is in the cache or cannot be saved.
@@ -96,13 +96,16 @@ class InputKind:
             self.choices.remove(oldest)
 
     def nearest(self, key: PlanKey) -> list[Choice]:
-        """Return the choices that are not exact, those for sizes nearest to ``key``'s first."""
+        """Return the choices that are not exact, ordered by the distance of their keys to ``key``."""
         choices = [choice for choice in self.choices if not choice.exact]
         return sorted(choices, key=lambda choice: choice.key.distance(key))
 
 
 def kind_of(key: PlanKey) -> Hashable:
-    """Return what keys of one input kind share: ranks, layouts, deciding values, plugins."""
+    """Return a value that is equal for keys of one input kind, as long as plug-ins stay the same.
+
+    Keys of one kind have the same ranks, layouts and deciding values.
+    """
     values = tuple(
         (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
     )

@@ -1,6 +1,7 @@
 """Choices: library, layouts, kernel and fusion of every node, and the places of Transforms.
 
-Resolve, extend, optimise, check: each step takes the result of the one before and changes nothing.
+Resolve, extend, optimise, check: each stage takes the result of the stage before and does not
+change it.
 The nodes of an earlier choice, for other sizes, are hints: they stay settled. Only nodes that their
 libraries decline, or that differ in the graph, are chosen from scratch.
 

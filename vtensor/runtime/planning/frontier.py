@@ -56,7 +56,7 @@ class Point:
         tolerances: the tolerances for which the plan was chosen, the smallest first; 0 is the
             strict plan's.
         plan: the plan.
-        forms: the number of approximate nodes by "library kernel".
+        forms: the number of approximate nodes, by library and kernel as one text.
         expected: the error of results that the certificate expects; 0 for the strict plan.
         error: the largest measured error on fresh inputs, compared with strict kernels.
         runs: nanoseconds of each run.
@@ -322,7 +322,7 @@ def _errors(
     plans: Sequence[Plan],
     rows: Sequence[Mapping[str, Array]],
 ) -> Iterator[float]:
-    """Yield the largest error of each plan in ``rows``, at the values that are observed.
+    """Yield the largest error of each plan over all runs, at the values that are observed.
 
     Results are compared with those of the resolved graph before passes: there no observed value is
     inside a fused node.

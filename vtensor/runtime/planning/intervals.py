@@ -103,7 +103,7 @@ class _Walk:
         self._decisions: ChosenGraph | None = None
 
     def on(self, size: int) -> None:
-        """Visit the next size."""
+        """Extend the last interval by the next size, or begin a new interval with it."""
         try:
             self._plan(size)
         except VTensorError as error:
@@ -142,7 +142,7 @@ class _Walk:
                     why, reused = f"a plan of its own takes {saved:.1%} less", None
         if reused is None:
             self._begin(size, own_graph or self._own_plan(self._graph_at(size)), why)
-        elif self.intervals[-1].error:  # the same plan serves sizes after those that cannot be
+        elif self.intervals[-1].error:  # the plan serves sizes before and after impossible ones
             self.intervals.append(
                 Interval(size, size, transforms=_count(reused), behind=possible_saving)
             )
@@ -181,7 +181,7 @@ class _Walk:
 
 
 def _gap(graph: LoweredGraph) -> float | None:
-    """Return the share by which a plan's time may exceed the best; None if no bound was proven."""
+    """Return the share of a plan's time that the best may save; None if no bound was proven."""
     proof = graph.certificate
     if proof is None or proof.bound is None:
         return None

@@ -142,5 +142,5 @@ class PlanKey:
 
     @property
     def entry(self) -> dict[str, Layout]:
-        """The layouts of the plan's inputs, by name; inputs that decide shapes are none."""
+        """The layouts of the plan's inputs, by name; inputs that decide shapes are left out."""
         return {row.name: row.layout for row in self.inputs if row.value is None}

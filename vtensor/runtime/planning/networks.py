@@ -38,7 +38,7 @@ class SimplifiedNetwork:
         graph: the graph for the sizes of the plan's key.
         symbolic: the graph on symbols; None if it cannot be traced, or has no open sizes.
         open_sizes: the numbers of the key's open sizes, in order.
-        observed: places of the arrays whose values were read to make the graph.
+        observed: places, in the model's files, of the arrays that were read to make the graph.
     """
 
     def __init__(
@@ -67,7 +67,10 @@ class Networks:
         self._failures: dict[Hashable, int] = {}
 
     def of(self, key: PlanKey, options: Options, known: Known) -> SimplifiedNetwork:
-        """Return the simplified graph for a key, from a symbolic graph whose guards hold.
+        """Return the simplified graph for a key.
+
+        It comes from a symbolic graph whose guards hold, an earlier or a new one; if sizes cannot
+        be traced, it is made on numbers.
 
         Args:
             key: input shapes, element types and layouts.

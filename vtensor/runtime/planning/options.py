@@ -46,7 +46,7 @@ class Options:
         tolerance: largest error of results if times are measured, relative to the largest result.
         finite: True if numbers are assumed to be finite, without a check.
         calibrate: arrays for inputs, by name, on which errors are measured.
-        lock: the lock file of the only plan; None without one.
+        lock: the lock file that every plan follows; None without one.
         later: the settings of passes for refining by measured times; None without it.
         first: the settings of passes for provisional plans, which a plan by ``settings`` replaces;
             None if no plan is provisional.
@@ -161,7 +161,7 @@ def transferable(options: Options) -> bool:
 def cache_of(options: Options) -> Entries | None:
     """Return the cache of a session's plans; None if there is none or caching is not worth it.
 
-    Plans of the whole pipeline by time, estimated or measured, are cached.
+    Only plans of the whole pipeline, chosen by estimated or measured time, are cached.
     """
     worth = options.settings.objective in ("", "time") and MEASURED in options.passes
     return options.entries if worth else None

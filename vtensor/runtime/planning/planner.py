@@ -4,8 +4,8 @@
 2. a symbolic plan, from memory or from the cache, whose guards hold for these sizes;
 3. a new choice, recorded on symbols. Nodes of the nearest earlier choice are hints.
 
-A choice that cannot be recorded on symbols (it calls back, or sizes change the graph otherwise than
-by numbers) is recorded on numbers, for each combination of sizes.
+A choice that cannot be recorded on symbols (a step calls back into Python, or sizes change the
+graph otherwise than by numbers) is recorded on numbers, for each combination of sizes.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Planner:
             return
         if kind.entries_read >= MOST_CHOICES:
             return
-        # A number, no iterator: a forked child would inherit one that its parent's call executes.
+        # Progress is kept as a number: a forked child would inherit an iterator in use.
         for count, choice in self._cache.read(key, options, kind.entries_read):
             kind.entries_read = count
             kind.choices.append(choice)
@@ -145,7 +145,7 @@ class Planner:
         kind.entries_read = MOST_CHOICES
 
     def _with_quality(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
-        """Note in a plan whether its choice is provisional and made for other sizes; return it."""
+        """Note in a plan if its choice is provisional, or made for other sizes; return the plan."""
         plan.provisional = choice.provisional
         plan.taken_from = None if choice.key == key else choice.key.shapes
         return plan
@@ -158,7 +158,7 @@ class Planner:
         known: Known,
         failed: Failed,
     ) -> tuple[Plan, Choice]:
-        """Make a choice and return its plan and it.
+        """Make a choice; return its plan and the choice.
 
         Args:
             key, options: the plan's key, and the options with the key's layouts.
@@ -194,7 +194,8 @@ class Planner:
     def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
         """Return the choices to try as hints, the nearest sizes first, at most ``MAX_HINTS``.
 
-        Provisional ones are among them only if no measured one exists and they may be used.
+        Provisional choices are returned only if there is no measured one and ``options.first`` is
+        not None.
         """
         if not transferable(options):
             return []
@@ -215,7 +216,7 @@ class Planner:
         known: Known,
         hints: tuple[Choice, ChosenGraph, frozenset[str]],
     ) -> tuple[Plan, Choice]:
-        """Make a choice with hints and return its plan and it.
+        """Make a choice with hints; return its plan and the choice.
 
         Args:
             key, options: the plan's key, and the options with the key's layouts.
@@ -308,7 +309,7 @@ class Planner:
         recording: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:
-        """Add a choice to its input kind as a hint for other sizes; return its plan and it.
+        """Add a choice to its input kind as a hint for other sizes; return its plan and the choice.
 
         Args:
             key, kind: the plan's key and its input kind.
@@ -323,7 +324,7 @@ class Planner:
     def _tuned(
         self, key: PlanKey, options: Options, network: SimplifiedNetwork
     ) -> tuple[Plan, Choice]:
-        """Make a choice by measured times, for the key's exact sizes; return its plan and it."""
+        """Make an exact choice by measured times; return its plan and the choice."""
         from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.tuned import plan_of
 
@@ -363,7 +364,7 @@ class Planner:
         *,
         exact: bool = False,
     ) -> tuple[Plan, Choice]:
-        """Record a choice that was made for a key; return its plan and it.
+        """Record a choice that was made for a key; return its plan and the choice.
 
         Args:
             key, options: the plan's key, and the options with the key's layouts.
@@ -471,7 +472,7 @@ def _check_excess(lowered: LoweredGraph, options: Options) -> None:
     """Check that a choice for other sizes is good enough for a session that never refines.
 
     Raises:
-        ChoiceRefused: the choice may take longer than the best one by more than the slack.
+        ChoiceRefused: the best choice may save more than ``refine.SLACK`` of the estimated time.
     """
     from optimizer.choice.bound import excess
     from resolver.choice import ChoiceRefused

@@ -95,7 +95,7 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
     try:
         replacement = plan_of(graph, options, workspace)
     except Exception as error:  # libraries raise any kind; the present plan is right
-        checkpoint()  # a closed session logs nothing
+        checkpoint()  # stops here if the session was closed, which then logs nothing
         _log.warning(NOT_MEASURED, graph.name, error)
         raise
     if has_own_choice and all(step.ns is None for step in replacement.steps):

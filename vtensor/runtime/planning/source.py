@@ -111,7 +111,7 @@ class Source:
 
     @property
     def observed(self) -> frozenset[Place]:
-        """Places of the deferred arrays whose values were read."""
+        """Places, in the model's files, of the deferred arrays whose values were read."""
         return frozenset(self._deferred.observed if self._deferred is not None else ())
 
     def save_fingerprint(self, observed: frozenset[Place]) -> ModelFingerprint | None:
@@ -120,7 +120,8 @@ class Source:
         Returns None if it cannot be saved.
 
         Args:
-            observed: places of the arrays whose values were read before a plan packed the weights.
+            observed: places, in the model's files, of the arrays that were read before a plan
+                packed the weights.
         """
         if self._file is None or self._entries is None or self._deferred is None:
             return None
@@ -141,7 +142,7 @@ class Source:
 
     @property
     def large(self) -> Mapping[str, Original]:
-        """The deferred arrays of the model, by name."""
+        """The arrays of the model that are read from its files when needed, by name."""
         return self._deferred.later if self._deferred is not None else {}
 
     @property
@@ -320,7 +321,7 @@ class Source:
         return graph.delivering(names) if names else graph
 
     def _correct_outputs(self, graph: Graph) -> None:
-        """Make open those declared sizes of outputs that differ from the sizes in a graph."""
+        """Declare each size of an output as open if it differs from the size in a graph."""
         for place, port in enumerate(self.outputs):
             sizes = graph.values[graph.outputs[port.name]].dims.values()
             if len(sizes) != len(port.shape):

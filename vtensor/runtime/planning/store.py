@@ -78,15 +78,15 @@ class PlanStore:
         cache: the saved plans; None without a cache.
 
     Attributes:
-        prepared: True if likely shapes are prepared, or need not be.
+        prepared: True if planning for likely shapes was queued, or need not be.
     """
 
     def __init__(
         self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
     ) -> None:
         self.source, self._options, self._workspace = source, options, workspace
-        #: In order of their last use. An ``OrderedDict`` would turn what a signal handler raises
-        #: while a key is hashed into a ``KeyError``.
+        #: In order of their last use. An ``OrderedDict`` would replace an exception that a signal
+        #: handler raises while a key is hashed by a ``KeyError``.
         self._plans: dict[PlanKey, PlanInMemory] = {}
         #: Keys of plans that were replaced, as long as a run or caller holds them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
@@ -189,7 +189,10 @@ class PlanStore:
             give_back()
 
     def _use_plan(self, key: PlanKey) -> PlanInMemory | None:
-        """Return a plan in memory, mark it as used and queue its refinement; None without one."""
+        """Return the plan in memory for a key, mark it as used and queue its refinement.
+
+        Returns None if there is none.
+        """
         with _tables_lock:
             held = self._plans.pop(key, None)
             if held is not None:
@@ -298,7 +301,7 @@ class PlanStore:
             plan.refinement.wait(self._longest_s)
 
     def _measured(self, key: PlanKey, plan: Plan, choice: Choice) -> Plan:
-        """Return the measured plan that replaces a provisional one; that itself if they are equal.
+        """Return the measured plan that replaces a provisional one; ``plan`` if they are equal.
 
         Args:
             key, plan, choice: the provisional plan, its key and its choice.

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class SymbolicGraph:
-    """A simplified graph whose sizes are on a trace.
+    """A simplified graph whose open sizes are symbols of a trace.
 
     Args:
         graph: the sealed graph.
         trace: the trace of its sizes, and of constants that depend on sizes.
-        observed: places of the arrays whose values were read to make the graph.
+        observed: places, in the model's files, of the arrays that were read to make the graph.
 
     Attributes:
         trace: the trace.

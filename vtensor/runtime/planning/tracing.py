@@ -242,7 +242,10 @@ def _memory_end(memory: TensorStorage, numbers: PlanNumbers) -> SymbolicValue:
 
 
 def _same_elements(value: Value, other: Value) -> bool:
-    """Return whether two values have equal element types, dims and encodings, in any order."""
+    """Return whether two values have equal element types, dims and encodings.
+
+    The orders of dims in their layouts may differ.
+    """
     kinds = [
         (operand.dtype, [*operand.dims], operand.layout.encoding) for operand in (value, other)
     ]

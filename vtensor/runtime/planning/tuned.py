@@ -93,7 +93,7 @@ def within_tolerance(
     workspace: Workspace,
     meter: Meter | None = None,
 ) -> Plan:
-    """Return a plan with approximate variants if one is faster than the strict plan, else that.
+    """Return a plan with approximate variants if one is faster than ``strict``, else ``strict``.
 
     Args:
         graph: the simplified graph.

@@ -80,7 +80,7 @@ def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
 
 
 def _cut(op: Any, x: TensorStorage, y: TensorStorage) -> Iterator[Located]:
-    """Yield the output ``y`` of the slice ``op``, and the index in ``x``, by dim, at which it
+    """Yield the output ``y`` of the slice ``op``, and the index in ``x``, by dim, at which ``y``
     begins; nothing if a stride of the slice is not 1.
     """
     if all(step == 1 for step in op.steps):
@@ -101,7 +101,7 @@ def _first(start: int | None, size: int) -> int:
 
 
 def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> int | None:
-    """Return the byte offset of a part in the whole's memory; None if it is not contiguous there.
+    """Return the byte offset of a part in the whole's memory; None if not contiguous there.
 
     A part is contiguous if it has one index along each axis before some axis, and all indices along
     the axes after that one. Blocks are not cut: pads at the end are those of the whole.
@@ -149,7 +149,11 @@ def uncopied(
 
 
 def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Place the whole where its parts are if they are adjacent in memory; return whether done."""
+    """Place a concatenation's output where its inputs are, if these are adjacent in memory.
+
+    Returns False, with nothing done, if they are not, or if the output is in ``lasting`` or shares
+    memory already.
+    """
     first, _ = divided.parts[0]
     if divided.whole in lasting or divided.whole.root is not divided.whole:
         return False
@@ -161,7 +165,10 @@ def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage])
 
 
 def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Place each part in the whole's memory if each has memory of its own; return whether done."""
+    """Place each input of a concatenation in the output's memory, if all have memory of their own.
+
+    Returns False, with nothing done, if one has not or its memory is in ``lasting``.
+    """
     roots = [part.root for part, _ in divided.parts]
     if len(set(roots)) < len(roots) or divided.whole in roots:
         return False
@@ -174,8 +181,9 @@ def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) 
 
 
 def _read_part_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Place the output of a slice in its input's memory if it has memory of its own; return whether
-    done.
+    """Place the output of a slice in its input's memory, if the output has memory of its own.
+
+    Returns False, with nothing done, if it has not or is in ``lasting``.
     """
     [(part, begin)] = divided.parts
     if part in lasting or part.root is not part:

@@ -142,7 +142,9 @@ class Keys:
 
 
 def _way(variant: Variant) -> Hashable:
-    """Return a variant's library, device, kernel and kind: what a key has besides its layouts."""
+    """Return the parts of a variant that a key has besides layouts: library, device, kernel, and
+    whether it is reference code or approximate.
+    """
     device = variant.forms[0].device  # all operands are on one device
     return variant.library, device, variant.kernel, variant.reference, variant.inexact
 
@@ -367,7 +369,7 @@ class CallKinds:
         self._outer = NativeTrace()
 
     def outer(self) -> NativeTrace:
-        """Return the outer trace for another plan; a new one, without kinds, if it is too long."""
+        """Return the outer trace for another plan; drop a long one, with all kinds, for a new."""
         with _kinds_lock:
             before = self._kinds
             if len(self._outer.values) > MAX_OUTER_VALUES:

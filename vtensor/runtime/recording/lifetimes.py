@@ -1,8 +1,9 @@
 """Lifetimes of memory: the first and last step of each piece, and pieces that steps reuse.
 
-The memory of a value is needed from the step that first touches it to the last; scratch by its own
-step alone. Where an invoker allows it, a step writes its output over an operand whose last reader
-it is: both are then one piece, from the first step of the one to the last of the other.
+The memory of a value is needed from the first step that touches it to the last; scratch by its own
+step alone. Where an invoker allows it, a step that is the last reader of an operand writes its
+output over the operand: both are then one piece, from the operand's first step to the output's
+last.
 """
 
 from __future__ import annotations

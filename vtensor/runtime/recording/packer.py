@@ -65,7 +65,7 @@ class Expected:
 
     @property
     def lost(self) -> bool:
-        """True if this process is a fork of the one that started the thread, which has no copy."""
+        """True if this process is a fork, in which the thread does not run."""
         return os.getpid() != self._process
 
     def room(self, nbytes: int) -> Array:
@@ -258,8 +258,7 @@ class Packer:
             done: called once the constant is packed.
 
         Raises:
-            VTensorError, ValueError: an error that ``wait`` raises, if nothing is left to the
-                thread.
+            VTensorError, ValueError: the constant is packed now, which fails as ``wait`` does.
         """
         storage = _storage(row.value)
         work = _Work(row, step, storage, room, done)

@@ -38,7 +38,7 @@ class PackingStep(NamedTuple):
     Attributes:
         native: the native step; None if ``run`` packs the constant.
         slots: the native step's slots: SOURCE, TARGET, or a number of bytes of scratch.
-        node: the name of the node that errors name.
+        node: the name of the node, for error messages.
         reword: turns the step's own words into the message of an error that its operands caused.
         run: packs an input storage into a buffer, in Python; None for a native step.
     """

@@ -432,7 +432,7 @@ class Recorder:
             _log.debug("%s is not recorded on symbols: %r", node.name, why)
             now = Symbolic(key, node, operands, numbers, self.outer, now=True)
             inputs, outputs = now.operands[:count], now.operands[count:]
-            self._kind(key, now.node, inputs, outputs, self.outer)  # the library may decline
+            self._kind(key, now.node, inputs, outputs, self.outer)  # raises if the library declines
             return None
         if kind is None or call.trace.failed:
             _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
@@ -499,11 +499,14 @@ class Recorder:
         self._take([node.output], self._call(node, [x], [y]))
 
     def _is_symbolic(self, node: TransformNode) -> bool:
-        """Return whether a Transform of a constant reads one that depends on symbols."""
+        """Return whether the constant that a Transform reads depends on symbols."""
         return node.input in self._without or self.storages.get(node.input) in self.symbolic
 
     def _ahead(self, node: TransformNode) -> None:
-        """Pack the constant that a Transform of a constant makes, or note that it must be later."""
+        """Pack the constant that a Transform makes of another constant.
+
+        If the latter depends on symbols, the Transform is only noted.
+        """
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         before = self.symbolic.get(self._storage(source)) if self._is_symbolic(node) else None
         if before is not None:
@@ -601,9 +604,7 @@ def _recording(node: LoweredNode, last_output: Value) -> Record:
 
 
 def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
-    """Record the call of an operator node's library, and of its followers; return outputs and
-    steps.
-    """
+    """Record an operator node, with its followers, on its library; return outputs and steps."""
     operands, followers = node.split(inputs)
     ctx = RecordContext(
         node=node.name, names=node.outputs, variant=node.variant, followers=followers
@@ -619,7 +620,7 @@ def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTens
 def _transformed(
     node: TransformNode, target: Value, evaluation: RecordEvaluation, inputs: Sequence[VTensor]
 ) -> Recorded:
-    """Record the call of a Transform's library; return its output and steps.
+    """Record a Transform on its library; return its output and steps.
 
     Args:
         node: the Transform.

@@ -168,7 +168,7 @@ class Memory:
 
         Args:
             workspace: the workspace of the session.
-            planned, live, outputs: the plan's, in bytes, as in the attributes.
+            planned, live, outputs: the attributes of these names, in bytes.
         """
         arena = sum(lane.arena.nbytes for lane in workspace.lanes.every)
         return cls(arena, planned, live, workspace.weights.nbytes, outputs)

@@ -143,8 +143,8 @@ def _output_of(step: RecordedStep) -> TensorStorage | None:
 def _add_noise(data: Array, generator: np.random.Generator) -> float:
     """Add noise to the non-zero elements of an array, in place.
 
-    Zeros stay: they are pads or cut off by an activation. An array without negative elements has
-    none afterwards, since a later step may take roots.
+    Zeros stay: they are pads or cut off by an activation. If an array has no negative elements, the
+    noise makes none, since a later step may take roots.
 
     Returns:
         The norm of the noise relative to the array's; 0 if no noise was added.

@@ -95,7 +95,7 @@ def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: E
     """Return the nanoseconds of nodes run in sequence, each on the output of the one before.
 
     Each node has its own constants; all other operands are in three arenas in rotation, whatever
-    their sizes. The arenas hold zeros: other numbers could become subnormal, which are slow.
+    their sizes. The arenas hold zeros: other numbers could become subnormal, and these are slow.
 
     Args:
         nodes: the nodes in their variants.

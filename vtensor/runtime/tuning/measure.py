@@ -278,11 +278,11 @@ def _budget() -> int:
 
 
 def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
-    """Return a function that displaces all but some memory from the caches.
+    """Return a function that displaces everything but ``memory`` from the caches.
 
-    It must be called on the thread that runs steps. The whole team copies, because each of its
-    threads has a cache of its own. Afterwards the threads are awake, each on its own processor,
-    until the step begins: a sleeping thread may be woken on the processor of another, and a step
+    The function must be called on the thread that runs steps. The whole team copies, because each
+    of its threads has a cache of its own. Afterwards the threads are awake, each on its own
+    processor, until the step begins: a sleeping thread may be woken on the processor of another, and a step
     whose two threads share a processor takes twice its time.
 
     Args:

@@ -33,7 +33,7 @@ class Probe(Probing):
     Args:
         preferences: the libraries that may run Transforms.
         between: in background work, the executor in whose queue a measurement takes its turn; None
-            is the clock's own executor.
+            queues each run of it on the clock's own executor.
     """
 
     basis: Basis = "measured"

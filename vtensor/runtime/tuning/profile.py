@@ -52,7 +52,7 @@ class Work:
 
     @property
     def gbytes(self) -> float:
-        """The rate of data, in 10^9 bytes per second; data in the caches exceeds memory speed."""
+        """The rate of data, in 10^9 bytes per second; above memory speed if operands are cached."""
         return self.bytes / self.ns if self.ns else 0.0
 
     @property
@@ -109,7 +109,7 @@ class Group(Work):
 
     @classmethod
     def of(cls, steps: Iterable[Work]) -> Group:
-        """Return the sum of the work of steps; ``least_ns`` is None if it is for one of them."""
+        """Return the sum of the work of steps; its ``least_ns`` is None if a step has none."""
         rows = list(steps)
         least = [work.least_ns for work in rows if work.least_ns is not None]
         return cls(
@@ -217,7 +217,9 @@ class Profile:
 
     @property
     def overheads(self) -> dict[str, Group]:
-        """The work that a network could do without, by kind."""
+        """The sums of steps that a network could do without: conversions, Python call-backs and
+        reference kernels, by these names.
+        """
         return {
             "conversions": self.where(lambda step: step.is_transform),
             "Python call-backs": self.where(lambda step: step.python),

@@ -42,7 +42,7 @@ class Tuner(Clock):
         call_seconds: the seconds of runs of a call after which no further variant of the call is
             measured; None is ``CALL_SECONDS``. In short measurements packing constants counts too.
         between: in background work, the executor in whose queue a measurement takes its turn; None
-            is ``executor``.
+            queues each run of it on ``executor``.
     """
 
     basis: Basis = "measured"

@@ -103,7 +103,7 @@ class Meter:
     def direct(self, exact: Callable[[], LoweredGraph]) -> float:
         """Return the largest error of the results of a graph without approximate variants.
 
-        It is measured once, at the first call.
+        The error is measured once, at the first call.
 
         Args:
             exact: makes the lowered graph, with kernels chosen by measured times.
@@ -171,8 +171,8 @@ class Meter:
     def _results(self, plan: Plan, memory: Sequence[Array]) -> dict[str, Array]:
         """Run a plan on the executor's thread and return its outputs, by name.
 
-        If this thread ran it, it would get kernel threads of its own, and those of either team
-        would have to sleep while they wait for work.
+        If the calling thread ran the plan, OpenMP would start another team of kernel threads for
+        it, and the threads of both teams would have to sleep while they wait for work.
 
         Args:
             plan: the plan.
