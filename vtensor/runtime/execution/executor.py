@@ -56,8 +56,8 @@ class Executor:
     """
 
     _lock = process_lock()
-    # Tables of the process's executors, by (process id, number of kernel threads): the first one; all
-    # that sessions use; the index there of the next session's first one; the idle spare ones.
+    # Tables of executors, by (process id, number of kernel threads): the first one; all that
+    # sessions use; the index there of the next session's first one; the idle spare ones.
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
     _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012
     _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012

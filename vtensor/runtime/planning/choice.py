@@ -96,7 +96,7 @@ class InputKind:
             self.choices.remove(oldest)
 
     def nearest(self, key: PlanKey) -> list[Choice]:
-        """Return the choices that are not exact, ordered by the distance of their keys to ``key``."""
+        """Return the choices that are not exact, ordered by the distance of their keys to a key."""
         choices = [choice for choice in self.choices if not choice.exact]
         return sorted(choices, key=lambda choice: choice.key.distance(key))
 

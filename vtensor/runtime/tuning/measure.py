@@ -282,8 +282,8 @@ def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
 
     The function must be called on the thread that runs steps. The whole team copies, because each
     of its threads has a cache of its own. Afterwards the threads are awake, each on its own
-    processor, until the step begins: a sleeping thread may be woken on the processor of another, and a step
-    whose two threads share a processor takes twice its time.
+    processor, until the step begins: a sleeping thread may be woken on the processor of another,
+    and a step whose two threads share a processor takes twice its time.
 
     Args:
         memory: the arrays that are in the caches afterwards.
