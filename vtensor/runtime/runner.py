@@ -182,7 +182,7 @@ class Runner:
 
     def _adopt_last_run(self, other: Runner) -> None:
         """Record the last run of ``other`` as the last run of this runner."""
-        self._direct = None  # runs of the direct request replace the record of the last run
+        self._direct = None  # a run of the direct request does not set ``_last_run``
         if (last := other.last_run) is not None:
             self._has_run(*last)
 
@@ -458,7 +458,7 @@ class Runner:
             other._close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
-        self._last_run, self._thread = None, _ThreadState()  # of all threads
+        self._last_run, self._thread = None, _ThreadState()  # for all threads
         del plans
         for work in lingering:
             work.finish()
@@ -487,7 +487,7 @@ class Runner:
     def _enter_binding(self, binding: Binding) -> None:
         """Record a run of a binding, which is about to begin, as the last run."""
         self.open()
-        self._direct = None  # runs of the direct request replace the record of the last run
+        self._direct = None  # a run of the direct request does not set ``_last_run``
         self._has_run(binding.plan, dict(binding.copies))
 
     def _has_run(self, plan: Plan, copied: Copies) -> None:

@@ -346,7 +346,7 @@ class SavedChoice(Choice):
         if self.symbolic is None and self._plan is not None:
             if evaluated(self._plan.sizes, open_sizes, known) is None:
                 return None
-            reader, self._plan = self._plan, None  # a plan that cannot be read is tried once
+            reader, self._plan = self._plan, None  # a plan that cannot be read is not tried again
             try:
                 self.symbolic = reader.plan()
             except MemoryError:

@@ -39,7 +39,7 @@ _TIMINGS, _BROKEN = "timings.sqlite", "timings.broken"
 #: The errors that may be raised while a damaged entry is read.
 _DAMAGED: tuple[type[Exception], ...] = (*MALFORMED, sqlite3.DatabaseError, OSError)
 
-#: Age in seconds from which on a file that is not yet in its place is a leftover of its writer.
+#: Age, in seconds, above which an unfinished file was left by a writer that was stopped.
 _LEFTOVER_S = 60.0
 
 
@@ -192,7 +192,7 @@ def _timings(path: Path) -> str:
     try:
         count = count_timings(path)
         return counted(count, "time") if count else ""
-    except sqlite3.OperationalError as why:  # the file itself is not at fault
+    except sqlite3.OperationalError as why:  # it may be locked: the file itself is not at fault
         return f"cannot be read now: {why}"
 
 

@@ -71,7 +71,7 @@ def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
                 return 0
             awaited = local["self"]
             return (awaited.ident if caller.f_code is _JOIN else _worker(awaited, frames)) or 0
-        if "server" in caller.f_code.co_varnames:  # a local of the executor's methods
+        if "server" in caller.f_code.co_varnames:  # a local of methods that wait for a ``Place``
             place = getattr(caller.f_locals.get("server"), "place", None)
             if isinstance(place, Place):
                 return place.ident

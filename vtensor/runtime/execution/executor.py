@@ -229,7 +229,8 @@ class Executor:
             planned.run(lambda: _replay.execute(step, memory))
 
     def _call(self, function: Callable[[], T]) -> T:
-        context, server = contextvars.copy_context(), self  # a name that deadlocks.py looks for
+        # ``server`` is a name that deadlocks.py searches for.
+        context, server = contextvars.copy_context(), self
 
         def work() -> T:
             _own.executor, self.place.ident = self, threading.get_ident()

@@ -76,7 +76,7 @@ def _quota(*files: Path) -> Quota:
     """
     try:
         allowed, period = map(int, " ".join(file.read_text() for file in files).split())
-    except (OSError, ValueError) as error:  # also for "max 100000"
+    except (OSError, ValueError) as error:  # a group without a quota has "max 100000"
         pass_signals(error)
         return NO_QUOTA
     return Quota(allowed / period, period) if allowed > 0 and period > 0 else NO_QUOTA

@@ -117,7 +117,7 @@ class BackgroundTask(Generic[T]):
             self._others, self._ran_s = others, 0.0
         if self._ran_s < self._wait_s:
             return
-        if self._process != os.getpid() and not self._over:  # a fork has none of its threads
+        if self._process != os.getpid() and not self._over:  # a forked child has no worker thread
             self._process, self._exchange = os.getpid(), exchange
             self.note = f"{self._why}; a better one is being made"
             _background.add(self)

@@ -36,8 +36,7 @@ T = TypeVar("T")
 #: whether they read other layouts.
 READING_THRESHOLD = 0.05
 
-#: Such a share above which libraries are asked for other variants as well: asking takes long and
-#: has to save as much of each run.
+#: The same share, above which libraries are asked for other variants as well, which takes long.
 ASKING_THRESHOLD = 0.25
 
 #: Largest distance, in nodes, from a Transform or reference code at which libraries are asked about

@@ -42,7 +42,8 @@ MAX_PROTO_BYTES = 1 << 26
 #: an image five times.
 MAX_STEP = 32
 
-#: The distances of neighbour sizes, in such units: for some a library may have another kernel.
+#: The distances of neighbour sizes, in these units: for some of the neighbours a library may have
+#: another kernel.
 STEPS = (1, 2, -1, 3)
 
 
@@ -220,7 +221,7 @@ class Source:
             loaded = model
         else:
             loaded = Model(file or model, self._reference, **limits, earlier=earlier)
-            if not _agree(earlier, loaded.deferred):  # the fingerprint has wrong places
+            if not _agree(earlier, loaded.deferred):  # the fingerprint has arrays elsewhere
                 loaded, self.fingerprint = Model(file or model, self._reference, **limits), None
         self._deferred = loaded.deferred
         if loaded.overridable:

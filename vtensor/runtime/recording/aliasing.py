@@ -20,7 +20,7 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from vtensor.runtime.execution.steps import RecordedStep
 
-#: A tensor, and where its first element is in another tensor, by dim.
+#: A tensor, and the index of its first element in another tensor, by dim.
 Located = tuple[TensorStorage, Mapping[str, int]]
 
 

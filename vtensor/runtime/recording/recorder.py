@@ -247,7 +247,7 @@ class Recorder:
             yield
             self.packer.wait()
         finally:
-            self.packer.close()  # call-backs keep the recorder alive
+            self.packer.close()  # call-backs keep the recorder, and so the packer, alive
 
     def _storage(self, value: Value) -> TensorStorage:
         """Return a value's storage; that of a constant is made on the first request."""

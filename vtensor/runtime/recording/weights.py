@@ -116,7 +116,7 @@ class PlanWeights:
         self._sources = {node.output: node.input for node in graph.ahead()}
         self.factors, self.calls = factors_of(graph), NativeTrace()
         self._have: dict[str, Packed] = {}
-        #: Rows of arrays that are read in place, by their memory, as long as a step uses it.
+        #: Rows of arrays that are read in place, by storage, as long as a step uses the storage.
         self._in_place: WeakKeyDictionary[TensorStorage, ConstantRow] = WeakKeyDictionary()
         self._offsets: dict[str, int] = {}
         room = 0
@@ -265,7 +265,7 @@ class PlanWeights:
 
         def recovered() -> Array:
             array = contiguous(unpack(storage.data(), layout, dims, sizes))
-            array = array.view()  # flags of the library's memory stay unchanged
+            array = array.view()  # the flag below must not be set on the library's own array
             array.flags.writeable = False
             return array
 

@@ -310,7 +310,7 @@ def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]
     """
     runs = [partial(plan.replay, _memory(plan)) for plan in plans]
     times_ns = in_turns(runs, executor, MIN_TURNS, TURN_SECONDS)
-    # What a run takes beyond the least is other processes' time.
+    # The time of a run above the least is due to other processes.
     least_ns_each = [min(times[1:]) for times in times_ns]
     least = min(least_ns_each)
     alike = least * (1 + ALIKE)
