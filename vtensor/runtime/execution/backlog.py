@@ -20,7 +20,7 @@ class Backlog:
 
     Args:
         threads: the number of pool threads.
-        most: the most work that may wait while all threads are busy.
+        most: how many calls of ``run`` may wait while all threads are busy.
 
     Raises:
         InputError: ``most`` is no integer of at least 0.

@@ -96,10 +96,10 @@ def bind(
     enter: Callable[[Binding], None],
     strictly: Callable[[Mapping[str, Array]], Binding] | None = None,
 ) -> Binding:
-    """Bind a plan's inputs and outputs.
+    """Return a binding of a plan to the memory of inputs and outputs.
 
     Args:
-        plan: the plan for the sizes and layouts of these inputs.
+        plan: the plan for the sizes and layouts of ``feeds``.
         feeds: the inputs, by name; an input that must be copied is bound as its copy.
         wanted: names of the outputs, in order.
         into: arrays for some of the outputs, by name; each other output gets a new array.

@@ -79,7 +79,12 @@ def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
 
 
 def _worker(future: Future[Any], frames: dict[int, FrameType]) -> int:
-    """Return the identifier of the pool thread that computes a future, or 0 if none does."""
+    """Return the identifier of the pool thread that computes a future; 0 if none does.
+
+    Args:
+        future: the future.
+        frames: the innermost frames of all threads, by thread identifier.
+    """
     _, work = _futures()
     for ident, frame in frames.items():
         for caller in _outwards(frame):

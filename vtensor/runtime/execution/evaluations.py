@@ -55,8 +55,12 @@ def run_native(
 def step_error(error: Exception, node: str, reword: Callable[[str], str]) -> VTensorError:
     """Return the VTensorError for an error of a native step.
 
-    It is an InputError, with ``reword(text)`` as its message, if the step's operands are at fault;
-    else a NativeError that names ``node``.
+    It is an InputError if the step's operands are at fault, else a NativeError.
+
+    Args:
+        error: the step's error.
+        node: the name of the node, for the message.
+        reword: turns the text of ``error`` into the message of the InputError.
     """
     if getattr(error, "bad_input", False):
         return InputError(reword(str(error)))

@@ -143,6 +143,10 @@ class Executor:
     def _turn(cls, share: int, streams: int, available: int) -> list[Executor]:
         """Return the next ``streams`` executors of ``share`` threads each, in rotation.
 
+        Args:
+            share, streams: the number of threads of each executor, and the number of executors.
+            available: the number of threads that can run at once in this process.
+
         Raises:
             InputError: the system refuses that many threads.
         """

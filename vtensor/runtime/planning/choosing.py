@@ -200,6 +200,10 @@ def _optimised_partly(
     """Return a resolved graph after passes that may change only the nodes named by ``only``.
 
     The certificate is dropped, since it covers these nodes alone, unless no Transform is left.
+
+    Args:
+        resolved, options: the graph with Transforms, and the options of plans.
+        only: the names of nodes whose variants may change.
     """
     lowered = optimise(resolved, options.passes, replace(options.settings, only=only))
     certificate = lowered.certificate
@@ -280,7 +284,9 @@ def _steps(graph: LoweredGraph) -> object:
 
 
 def plan_in_full(graph: Graph, options: Options, workspace: Workspace) -> Plan:
-    """Return the measured plan of a simplified graph whose sizes are numbers, without hints.
+    """Return the plan of a simplified graph whose sizes are numbers, by times of this machine.
+
+    No earlier choice serves as hints.
 
     Raises:
         NoInvokerError: no library runs a node, or the pinned one declines it.

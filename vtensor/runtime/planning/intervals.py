@@ -158,6 +158,10 @@ class _Walk:
     def _savings(self, reused: LoweredGraph, own_graph: LoweredGraph) -> tuple[float | None, float]:
         """Return the shares of the reused plan's time that other plans save.
 
+        Args:
+            reused: the choice of the last interval, for the present size.
+            own_graph: the choice that is made for the present size alone.
+
         Returns:
             The share that the best plan may save, None if no bound was proven; and the share that
             ``own_graph`` saves, below 0 if it is slower.

@@ -192,7 +192,9 @@ class Planner:
         return self._add_choice(key, kind, recording, provisional)
 
     def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
-        """Return the choices to try as hints, the nearest sizes first, at most ``MAX_HINTS``.
+        """Return the choices of an input kind to try as hints, at most ``MAX_HINTS``.
+
+        Those for sizes nearest to the key's come first.
 
         Provisional choices are returned only if there is no measured one and ``options.first`` is
         not None.
@@ -459,6 +461,10 @@ def _symbolic_later(plan: Plan, open_sizes: Sequence[int]) -> Callable[[], Symbo
     """Return a function that makes the symbolic plan of a plan recorded on numbers, for saving.
 
     Returns None if the plan calls back into Python: no cache entry can hold it.
+
+    Args:
+        plan: the plan.
+        open_sizes: the numbers of the open sizes, in order.
     """
     if plan.recording is None:
         return None

@@ -202,7 +202,10 @@ class PlanStore:
         return held
 
     def _add(self, key: PlanKey, held: PlanInMemory) -> None:
-        """Add a plan and drop the least recently used ones beyond the limit."""
+        """Add a plan and drop the least recently used ones beyond ``MOST_PLANS``.
+
+        If the memory budget is exceeded, all other plans are dropped.
+        """
         most, dropped = 1 if self._workspace.full else MOST_PLANS, list[PlanInMemory]()
         with _tables_lock:
             self._plans[key] = held
@@ -365,7 +368,7 @@ class PlanStore:
         return plan
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
-        """Replace the plan of a key for later runs; current runs end on ``old``.
+        """Replace the plan of a key for later runs; runs in progress end on ``old``.
 
         If ``new`` is ``old``, measured times have confirmed the plan: it is provisional no more.
         """

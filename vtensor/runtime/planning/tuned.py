@@ -163,6 +163,12 @@ def _recorded(
     settings: Settings,
     workspace: Workspace,
 ) -> Plan:
-    """Optimise a resolved graph, prove the result sound, record it, and return the plan."""
+    """Optimise a resolved graph, prove the result sound, record it, and return the plan.
+
+    Args:
+        graph, resolved: the simplified graph, and its lowered graph before any pass.
+        options, settings: the options of plans, and the settings of passes to use.
+        workspace: the arena, weights and executors that plans share.
+    """
     lowered = optimise(resolved, options.passes, settings)
     return recorded(graph, resolved, lowered, options, workspace)

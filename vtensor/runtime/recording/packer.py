@@ -292,7 +292,12 @@ class Packer:
         return room
 
     def _starts(self, work: _Work, input_storage: TensorStorage | None) -> bool:
-        """Let the thread pack a constant or read its array; return False if the thread cannot."""
+        """Let the thread pack a constant or read its array; return False if the thread cannot.
+
+        Args:
+            work: the constant.
+            input_storage: the input of the packing step; None if the row's array is to be read.
+        """
         row, step, room, thread = work.row, work.step, work.room, self._thread
         if thread is None or step is None:
             return False
@@ -378,6 +383,10 @@ class Packer:
 
         The check runs on one thread: a thread team of the calling thread would outlive it, and
         libgomp's threads hardly spin while teams have more threads than there are processors.
+
+        Args:
+            row: the constant's row of the packing table.
+            memory: the bytes of the constant.
 
         Raises:
             ValueError: the constant is not finite.

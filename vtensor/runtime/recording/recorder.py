@@ -351,6 +351,10 @@ class Recorder:
         """Return this plan's use of the kind of a call without symbols; None if it has no kind.
 
         A new kind is recorded and added to the session's.
+
+        Args:
+            key: the call's key.
+            node, inputs, outputs: the call.
         """
         known = self._call_kinds.of(key)
         if known:
@@ -370,6 +374,10 @@ class Recorder:
         """Return this plan's use of a kind of a call with symbols, whose guards hold for the sizes.
 
         A new kind is recorded if no guards hold. Returns None if it cannot be recorded on symbols.
+
+        Args:
+            key: the call's key.
+            node, inputs, outputs: the call.
         """
         assert self._memory is not None, "symbols are on a trace"
         memory, numbers = self._memory, [size.value for size in key.symbols]
@@ -604,7 +612,13 @@ def _recording(node: LoweredNode, last_output: Value) -> Record:
 
 
 def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
-    """Record an operator node, with its followers, on its library; return outputs and steps."""
+    """Record an operator node, with its followers, on its library; return outputs and steps.
+
+    Args:
+        node: the node.
+        evaluation: collects the steps.
+        inputs: the inputs of the node, and of its followers.
+    """
     operands, followers = node.split(inputs)
     ctx = RecordContext(
         node=node.name, names=node.outputs, variant=node.variant, followers=followers

@@ -51,7 +51,12 @@ class Probe(Probing):
         return self._tuner.node(node, values)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Return the nanoseconds of a Transform; None if it fails or no library runs it."""
+        """Return the nanoseconds of a Transform; None if it fails or no library runs it.
+
+        Args:
+            value: the type and dims of the value.
+            change: the layouts before and after.
+        """
         return self._tuner.transform(value, change)
 
     def save(self) -> None:

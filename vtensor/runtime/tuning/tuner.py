@@ -84,7 +84,12 @@ class Tuner(Clock):
         return self._measured(node, values, call, way)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Return the nanoseconds of a Transform; None if it fails or no library runs it."""
+        """Return the nanoseconds of a Transform; None if it fails or no library runs it.
+
+        Args:
+            value: the type and dims of the value.
+            change: the layouts before and after.
+        """
         checkpoint()
         call, way = f"Transform: {value.summary()}", f"{change.source} -> {change.target}"
         ns = self._timings.get(call, way)
