@@ -1,4 +1,4 @@
-"""Execution of one operator by itself, through the same stages as a network."""
+"""Execution of a single operator, through the same stages as a network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Calls:
         return len(self._sessions)
 
     def session(self, key: Hashable, make: Callable[[], Session]) -> Session:
-        """Return the session under a key; make it if it is missing."""
+        """Return the session under ``key``; if there is none, call ``make`` and keep its result."""
         with _lock:
             if (session := self._sessions.pop(key, None)) is not None:
                 self._sessions[key] = session
@@ -56,14 +56,14 @@ class Calls:
             self._sessions.clear()
 
 
-#: The sessions of each registry, released with it: ``call`` is a function, so between two calls
-#: nothing else lives that could hold them.
+#: The sessions of each registry, released with the registry. They are global because no object
+#: lives between two calls of ``call``.
 _calls: WeakKeyDictionary[Registry, Calls] = WeakKeyDictionary()
 _lock = process_lock()
 
 
 def calls() -> Calls:
-    """Return the sessions of earlier calls; ``calls().clear()`` releases their memory."""
+    """Return the cache of the sessions of earlier calls; ``calls().clear()`` releases memory."""
     registry = ready()
     with _lock:
         return _calls.setdefault(registry, Calls())
@@ -88,17 +88,17 @@ def call(
         operands: its inputs: arrays, anything with ``__dlpack__`` or ``__array__``, VTensors.
         dims: the names of arrays' axes, by the input's role, or one text for the first input.
             Without it, an array's axes get the names that the operator declares, if it declares
-            one row of names; else the last names of another operand; else D0, D1, ... counted
+            names for this rank; else the last names of another operand; else D0, D1, ... counted
             so that the last axes of all operands have the same names, as NumPy broadcasts.
         libraries: the libraries that are tried, in order, and after them NumPy; None is all.
-        pin: the one library that must run it.
-        threads: kernel threads; None is all processors.
+        pin: the only library that may run the operator; None lets the dispatcher choose.
+        threads: the number of kernel threads; None is all processors.
         named: operands by role, after those by position: ``call(Conv2D(), x, w=kernel)``.
 
     Returns:
-        The output, or a tuple of them: VTensors if an operand is one, in the layout that the
-        library produced; else NumPy arrays in the order of the dims. A VTensor is not
-        converted first, so the result of one call is an operand of the next as it is.
+        The output, or a tuple of all outputs. They are VTensors, in the layout that the library
+        produced, if an operand is a VTensor; else NumPy arrays in the order of the dims. The
+        result of one call can be an operand of the next without a conversion.
 
     Raises:
         DimError: dims do not fit an array, or the operator does not take them.
@@ -129,10 +129,16 @@ def call(
 def _in_order(
     info: OperatorInfo, operands: tuple[object, ...], named: Mapping[str, object]
 ) -> tuple[object, ...]:
-    """Return all operands by position.
+    """Return all operands in the order of the operator's inputs.
+
+    Args:
+        info: the operator.
+        operands: the operands given by position.
+        named: the operands given by name, after those.
 
     Raises:
-        InputError: a name is unknown or given by position as well, or one before it is missing.
+        InputError: a name is unknown or given by position as well, or an earlier operand is
+            missing.
     """
     roles = info.roles(len(operands) + len(named), 0)
     wanted = roles[len(operands) :]
@@ -152,6 +158,11 @@ def _tensors(
     dims: Names | Mapping[str, Names] | None,
 ) -> list[VTensor]:
     """Return the operands as VTensors with named dims.
+
+    Args:
+        info: the operator.
+        roles, operands: the roles of its inputs and the operands, in order.
+        dims: as given to ``call``: the names of arrays' axes, by role or for the first input.
 
     Raises:
         DimError: the dims do not fit an array or name an unknown input.
@@ -193,10 +204,16 @@ def _tensors(
 def _axis_names(
     info: OperatorInfo, role: str, array: Array, dims_of: Mapping[str, Names]
 ) -> Sequence[str] | None:
-    """Return the names of an array's axes: given or declared by the operator; None for neither.
+    """Return the names of an array's axes: those in ``dims_of``, else those that the operator
+    declares; None without either.
+
+    Args:
+        info: the operator.
+        role, array: an input's role, and its array.
+        dims_of: the names that the caller gave, by role.
 
     Raises:
-        DimError: the operator's dims do not tell which axis is which.
+        DimError: the names that the operator declares do not tell which axis is which.
     """
     names = dims_of.get(role)
     if names is not None:
@@ -223,7 +240,16 @@ def _session(
     threads: int | None,
     as_tensors: bool,
 ) -> Session:
-    """Return a session of one node, cached by operator, dims, element types and kind of result."""
+    """Return a session of a single node.
+
+    It is the same one for equal arguments and for tensors of equal element types and dims.
+
+    Args:
+        op: the operator.
+        tensors: the operands, by role.
+        libraries, pin, threads: as given to ``call``.
+        as_tensors: True if outputs are VTensors in any layout.
+    """
 
     def make() -> Session:
         return _make(op, tensors, libraries, pin, threads, as_tensors)

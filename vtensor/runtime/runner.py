@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.direct import DirectRequest
     from vtensor.runtime.planning.keys import PlanKey
 
-#: The most requests that a session remembers; other runs are checked and looked up in full.
+#: The most requests that a session remembers. For any other run, arrays are checked and the plan is
+#: looked up.
 MAX_REQUESTS = 8
 
-#: The errors of a run whose inputs differ from those in the model's cache entry.
+#: The errors that a run may raise if the inputs in the model's cache entry are wrong.
 WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
 
 #: The most sets of overridden initializers for which a session keeps plans, most recent first.
@@ -49,15 +50,16 @@ class _ThreadState(threading.local):
 
 
 class Runner:
-    """A runner of a network until it is closed.
+    """A runner of a network, until the runner is closed.
 
     Args:
         source: the model, from which graphs are made.
         options: the options of plans.
         workspace: the executor and memory that plans share.
-        declared: make the plan for the declared sizes now if all of them are known.
+        declared: True makes the plan for the declared sizes now if all of them are known.
 
     Attributes:
+        inputs, outputs: the ports of a run.
         plans: the store of plans; None after ``close``.
     """
 
@@ -87,12 +89,12 @@ class Runner:
 
     @property
     def last_run(self) -> LastRun | None:
-        """The calling thread's last run, or any thread's if it has run nothing."""
+        """The last run of the calling thread; if that has run nothing, of any thread, or None."""
         return self._thread.last_run or self._last_run
 
     @property
     def copied(self) -> Copies:
-        """The copies of the last run."""
+        """The copies that the last run made, by name of the input or output."""
         last = self.last_run
         return {} if last is None else last[1]
 
@@ -114,10 +116,10 @@ class Runner:
         return last[0]
 
     def settled(self) -> Plan:
-        """Return the last run's plan after replacing a provisional one by a measured one.
+        """Return the plan of the last run; if it is provisional, replace it by a measured one.
 
         Raises:
-            InputError: as in ``plan``.
+            InputError: there is no plan yet.
         """
         before = self.plan
         plan = self._store_of(before).settled(before)
@@ -125,31 +127,36 @@ class Runner:
         return plan
 
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
-        """Return the graph and the options that a plan was made of.
+        """Return the graph before any pass, and the options, that a plan was made of.
 
         Raises:
-            InputError: as in ``PlanStore.made_of``.
+            InputError: the plan delivers values other than outputs, or was dropped.
         """
         return self._store_of(plan).made_of(plan)
 
     def _store_of(self, plan: Plan) -> PlanStore:
-        """Return the store that holds a plan: this runner's, or one for overridden initializers."""
+        """Return the store that has a plan: this runner's, or that of a runner with overridden
+        initializers.
+        """
         plans = [self.open(), *(runner.plans for runner in [*self._overriding.values()])]
         return next(
             (store for store in plans if store is not None and store.has(plan)), self.open()
         )
 
     def ports_of(self, inputs: object) -> list[Port]:
-        """Return the inputs of a run on these arrays: all inputs and overridden initializers."""
+        """Return the ports of a run on ``inputs``: the network's, and overridden initializers."""
         other = self._overridden(inputs)
         return self.inputs if other is None else other.inputs
 
     def _overridden(self, inputs: object) -> Runner | None:
-        """Return the runner for the initializers that are overridden by given values.
+        """Return the runner for a run whose inputs override initializers of the model.
 
-        None if there are none: the inputs are then the network's own, or wrong. A run with other
-        inputs has another graph, hence plans of its own; plans without overridden initializers stay
-        valid.
+        Returns None if ``inputs`` override none: they are then the network's own, or wrong. A run
+        that overrides initializers has another graph, hence plans of its own; plans without
+        overridden initializers stay valid.
+
+        Raises:
+            LockError: the session has a lock file, which is for runs that do not override these.
         """
         own_names = {port.name for port in self.inputs}
         if not isinstance(inputs, Mapping) or not (more := frozenset(inputs) - own_names):
@@ -174,8 +181,8 @@ class Runner:
         return other
 
     def _adopt_last_run(self, other: Runner) -> None:
-        """Make another runner's last run this runner's."""
-        self._direct = None  # otherwise its runs would not be recorded
+        """Record the last run of ``other`` as the last run of this runner."""
+        self._direct = None  # a run of the direct request does not set ``_last_run``
         if (last := other.last_run) is not None:
             self._has_run(*last)
 
@@ -186,11 +193,16 @@ class Runner:
         out: Mapping[str, object] | None = None,
         times: Array | None = None,
     ) -> list[Array]:
-        """Run the network and return the outputs as arrays; arguments as in ``Session.run``.
+        """Run the network and return the outputs as arrays, in order.
+
+        Errors are those of ``Session.run``.
 
         Args:
-            outputs, inputs, out: as in ``Session.run``.
-            times: receives the begin and the end of each step, as in ``Plan.replay``.
+            outputs: the names of the wanted outputs; None or an empty list is all.
+            inputs: the arrays, by name.
+            out: the caller's arrays for outputs, by name.
+            times: receives the begin and the end of each step, in nanoseconds; None measures
+                nothing.
         """
         if type(outputs) is list and not outputs:
             outputs = None  # all outputs: the fast paths compare with None
@@ -216,7 +228,12 @@ class Runner:
         ]
 
     def results(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Result]:
-        """Run the network and return the outputs in their layouts, with their copies."""
+        """Run the network and return the outputs in the plan's layouts, in order.
+
+        Args:
+            outputs: the names of the wanted outputs; None is all.
+            inputs: the arrays, by name.
+        """
         if (known := self._run_known(outputs, inputs, None, None)) is not None:
             request, ran = known
             if ran[2]:
@@ -234,8 +251,12 @@ class Runner:
         out: Mapping[str, object] | None,
         times: Array | None,
     ) -> tuple[Request, Ran] | None:
-        """Run a remembered request on other arrays; None if no request fits or the fast path
-        cannot.
+        """Run a remembered request and return it with the finished run.
+
+        Returns None, without a run, if no request fits or arrays must be converted or refused.
+
+        Args:
+            outputs, inputs, out, times: the arguments of ``run``.
         """
         plans, requests = self.plans, self._requests
         for request in requests:
@@ -270,7 +291,9 @@ class Runner:
         return None
 
     def _remember(self, request: Request, plans: PlanStore) -> None:
-        """Make a request the most recent one; forget requests whose plans the store has dropped."""
+        """Make ``request`` the most recent one; forget requests whose plans were dropped or
+        replaced in ``plans``.
+        """
         plans.used(request.key)
         others = (
             earlier
@@ -288,9 +311,13 @@ class Runner:
         times: Array | None,
         strictly: bool = False,
     ) -> list[Result]:
-        """Check the arrays, find the plan and run it.
+        """Check the arrays, find or make the plan, run it, and return the outputs.
 
-        If outputs of an approximate plan are not finite, they are dropped and the strict plan runs.
+        If numbers of an approximate plan's run are not finite, the strict plan repeats the run.
+
+        Args:
+            outputs, inputs, out, times: the arguments of ``run``.
+            strictly: True runs the strict plan at once.
         """
         results = in_front(partial(self._plan_and_run, outputs, inputs, out, times, strictly))
         return (
@@ -307,7 +334,11 @@ class Runner:
         times: Array | None,
         strictly: bool,
     ) -> list[Result] | None:
-        """Check the arrays, find the plan and run it; None if the strict plan must repeat it."""
+        """Check the arrays, find or make the plan, run it, and return the outputs.
+
+        Returns None if the strict plan must repeat the run. The arguments are those of
+        ``_run_checked``.
+        """
         plans = self.open()
         with self._released_if_closed():
             try:
@@ -348,7 +379,16 @@ class Runner:
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
     ) -> tuple[Sequence[str], Mapping[str, Feed], Mapping[str, Array], Plan, PlanKey]:
-        """Check names, inputs and ``out``; return them as they run, the plan and its key."""
+        """Check the arguments of a run and find or make its plan.
+
+        Args:
+            plans: the store of plans.
+            outputs, inputs, out: the arguments of ``run``.
+
+        Returns:
+            The names of the wanted outputs, the converted inputs and the arrays for outputs, both
+            by name, the plan, and its key.
+        """
         wanted = plans.source.wanted(outputs)
         check_names(inputs, self.inputs)
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
@@ -362,7 +402,14 @@ class Runner:
     def bind(
         self, inputs: Mapping[str, object], outputs: Mapping[str, object] | None = None
     ) -> Binding:
-        """Bind the memory of inputs and outputs; arguments and errors as in ``Session.bind``."""
+        """Return a binding of a plan to the memory of inputs and outputs.
+
+        Errors are those of ``Session.bind``.
+
+        Args:
+            inputs: the arrays to read, by name.
+            outputs: the arrays to write outputs to, by name; other outputs get new arrays.
+        """
         plans = self.open()
         if (other := self._overridden(inputs)) is not None:
             return other.bind(inputs, outputs)
@@ -372,8 +419,8 @@ class Runner:
         into = check_out(outputs, self.outputs, wanted)
         with self._released_if_closed():
             plan, _ = plans.find(feeds, wanted)
-            plan = plans.settled(plan)  # the binding keeps it
-            plans.has_run()  # a binding's runs are not reported
+            plan = plans.settled(plan)  # the binding keeps this plan, so a better one is made first
+            plans.has_run()  # runs of a binding do not queue the saving of choices
         plan.check_out(into)
         plan.note_use()
 
@@ -397,7 +444,7 @@ class Runner:
         return plans
 
     def close(self) -> None:
-        """Release plans, weights and memory, and the kernels that only they used."""
+        """Release plans, weights and memory, and the kernels that only these plans used."""
         closes = self.plans is not None
         self._close()
         if closes:
@@ -411,7 +458,7 @@ class Runner:
             other._close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
-        self._last_run, self._thread = None, _ThreadState()  # of all threads
+        self._last_run, self._thread = None, _ThreadState()  # for all threads
         del plans
         for work in lingering:
             work.finish()
@@ -424,7 +471,10 @@ class Runner:
 
     @contextmanager
     def _released_if_closed(self) -> Iterator[None]:
-        """Run the block; if the session was closed meanwhile, release what the block made."""
+        """Run the block; if the session was closed meanwhile, close it again at the end.
+
+        That releases the plans and memory that the block made.
+        """
         try:
             yield
         except SessionClosedError:
@@ -435,13 +485,13 @@ class Runner:
                 self.close()
 
     def _enter_binding(self, binding: Binding) -> None:
-        """Note that a binding is about to run."""
+        """Record a run of a binding, which is about to begin, as the last run."""
         self.open()
-        self._direct = None  # its runs would not record the last run
+        self._direct = None  # a run of the direct request does not set ``_last_run``
         self._has_run(binding.plan, dict(binding.copies))
 
     def _has_run(self, plan: Plan, copied: Copies) -> None:
-        """Record the plan and copies of a run, unless the session was closed meanwhile."""
+        """Record the plan and copies of the last run; drop them if the session was closed."""
         self._thread.last_run = self._last_run = plan, copied
         if self.plans is None:
             self.close()

@@ -53,25 +53,27 @@ class Session(OneProcess):
         threads: kernel threads; None is every processor that the process may use.
         optimize: a level (``"none"``, ``"lho"``, ``"ewo"``, ``"all"``) or a list of names of levels
             and passes; ``-fuse`` in it takes a pass away, ``-rewrite.gelu`` one rewrite rule.
-        objective: what is minimised. ``"shared"`` is the bytes that Transforms move, where
-            identical Transforms count once; ``"paper"`` is the number of edges whose two ends
-            differ in layout; empty is the level's own: the bytes for ``"ewo"``, the estimated
+        objective: the quantity that plans minimise. ``"shared"`` is the bytes that Transforms move,
+            where identical Transforms count once; ``"paper"`` is the number of edges whose two
+            ends differ in layout; empty is the level's own: the bytes for ``"ewo"``, the estimated
             time of kernels and Transforms for ``"all"``.
-        tune: measure nodes and Transforms, and choose libraries, layouts and kernels for the
-            least time. If the whole plan is not faster than the one without measurements, that
-            one is used. Times are saved in the user's cache (``VTENSOR_CACHE_DIR`` names another
-            folder), so each node is measured once a machine; run nothing else meanwhile.
+        tune: True measures nodes and Transforms, and chooses libraries, layouts and kernels for the
+            least time. If the whole plan is not faster than a plan without measurements, the
+            latter is used. Times are saved in the user's cache (``VTENSOR_CACHE_DIR`` names another
+            folder), so each node is measured once on a machine; run nothing else meanwhile.
             ``"background"`` makes the first plan without measurements. Once it is used, another
             thread measures in small parts between runs, and the better plan replaces it in later
-            runs (``plan.better``); with ``deterministic=True`` it is as True.
+            runs (``plan.better``); with ``deterministic=True``, ``"background"`` is the same as
+            True.
         tolerance: the largest error of any output, relative to its largest element, compared with
             exact kernels; before a closing Softmax or Sigmoid, the error of its input. With
             ``tune=True`` a tolerance above 0 allows faster, approximate kernels as far as their
             measured errors permit; 0 allows none. docs/guide.md says how.
-        finite: True promises that inputs and results are finite numbers. Otherwise a plan with
-            approximate kernels checks them, and the strict plan repeats a run with others.
-        calibrate: arrays for inputs, by name, on which errors are measured; the others get seeded
-            noise.
+        finite: True promises that inputs and results are finite numbers. If it is False, a plan
+            with approximate kernels checks them, and the strict plan repeats a run with numbers
+            that are not finite.
+        calibrate: arrays for inputs, by name, on which errors are measured; missing inputs get
+            seeded noise.
         input_layouts: the layouts of inputs that the first plan is made for, by name.
         output_layouts: the layouts in which outputs are delivered, by name; None is C order of the
             model's dims.
@@ -88,14 +90,14 @@ class Session(OneProcess):
         external_data_root: the folder that must contain the model's files of external data, after
             links are followed. None is the model's own folder; if the model's path is a link (as in
             a model hub's cache), the folder of its target. The files of a model from memory are
-            named relative to this folder.
+            looked up relative to this folder.
         progress: called with each node's name while a plan is made. It must not run this session
             in a way that needs another plan (NestedRunError).
-        streams: the number of concurrent runs, each from a thread of its own. ``threads`` are
-            divided among them; weights are shared, memory for values is not. A plan with
-            call-backs to Python has one run at a time all the same.
-        hint: the streams if ``streams`` is None: ``"latency"`` is one run at a time, on all
-            threads, ``"throughput"`` one on each thread.
+        streams: the number of runs that may go on at once, each called from a thread of its own.
+            ``threads`` are divided among them; weights are shared, memory for values is not. A plan
+            with call-backs to Python has one run at a time all the same. None lets ``hint`` decide.
+        hint: the number of streams if ``streams`` is None: ``"latency"`` is one stream on all
+            threads, ``"throughput"`` one stream for each thread.
         max_queued: the most runs of ``run_async`` that may wait while all streams are busy.
         deterministic: True never replaces the plan of a shape by a better one, so that equal
             inputs give equal bits as long as the plan is in memory. All measuring takes
@@ -117,9 +119,10 @@ class Session(OneProcess):
             library has no invoker of it. Nodes are checked when the first plan is made.
         BudgetError: more memory than ``max_bytes`` would be needed.
         LockError: ``plan`` cannot be read, is another model's, exceeds ``tolerance``, or has lines
-            that no longer hold; names each of them. A run of other sizes raises it, too.
+            that no longer hold, each of which the message names. A run of other sizes raises it,
+            too.
 
-    A network whose shapes are all known is planned here, any other at its first run. At the level
+    A network whose shapes are all known is planned now, any other at its first run. At the level
     ``"all"`` that plan is provisional (``plan.provisional``): nothing is measured for it. Once its
     runs have taken as long as planning did, a measured plan is made between runs and replaces it;
     ``lock``, ``profile`` and ``bind`` make it at once. A run makes a new plan if shapes or layouts
@@ -218,7 +221,7 @@ class Session(OneProcess):
 
     @property
     def inputs(self) -> list[Port]:
-        """The inputs of a run."""
+        """The inputs of a run, with element types and shapes, in order."""
         return list(self._runner.inputs)
 
     @property
@@ -231,25 +234,26 @@ class Session(OneProcess):
 
     @property
     def outputs(self) -> list[Port]:
-        """The outputs of a run, in order."""
+        """The outputs of a run, with element types and shapes, in order."""
         return list(self._runner.outputs)
 
     @property
     def values(self) -> list[str]:
         """Names of all values that ``run`` may return: inputs, constants and results of nodes.
 
-        They are the graph's; a model of symbolic sizes has none before its first run.
+        They are the names in the graph; the list is empty for a model of symbolic sizes before its
+        first run.
         """
         return list(self._runner.open().source.values)
 
     @property
     def threads(self) -> int:
-        """The number of threads that a run's kernels may use."""
+        """The number of kernel threads of a run."""
         return self._runner.executor.threads
 
     @property
     def streams(self) -> int:
-        """The number of concurrent runs."""
+        """The number of runs that may go on at once."""
         return len(self._runner.workspace.lanes.every)
 
     @property
@@ -265,11 +269,10 @@ class Session(OneProcess):
         return self._runner.plan
 
     def lock(self) -> Lock:
-        """Return the plan of the last run as a lock file: the choice for each node, and its
-        reasons.
+        """Return the plan of the last run as a lock file: the choice for each node, with reasons.
 
-        ``session.lock().write("plan.toml")`` writes it, ``Session(model, plan="plan.toml")`` runs
-        it.
+        ``session.lock().write("plan.toml")`` writes the file, and ``Session(model,
+        plan="plan.toml")`` follows it.
 
         Raises:
             InputError: there is no plan yet, or the last run asked for values inside the network.
@@ -291,15 +294,14 @@ class Session(OneProcess):
 
     @property
     def conversions(self) -> list[Conversion]:
-        """The conversions of the last run with their reasons: its plan's Transforms, and copies.
-
-        ``copied`` says when an input or output is copied.
+        """The conversions of the last run with their reasons: its plan's Transforms, and its copies
+        of inputs and outputs (``copied``).
         """
         return [*self.plan.conversions, *self._runner.copied.values()]
 
     @property
     def copied(self) -> frozenset[str]:
-        """The inputs and outputs that the last run had to copy; all others were used in place.
+        """The names of inputs and outputs that the last run had to copy; others stayed in place.
 
         An input is copied if its memory has gaps, runs backwards, or is not aligned to its
         elements; an output if the array in ``out`` has another layout than ``output_layouts`` or
@@ -335,10 +337,10 @@ class Session(OneProcess):
                 VTensor, blocks included, whose dims are named as the network's. Nested lists and
                 numbers of Python are converted to the element type of the input. An initializer
                 that the model lists among its inputs (``overridable``) may be given as well; each
-                set of those has plans of its own, so that other runs keep theirs.
+                set of overridden initializers has plans of its own, so that other runs keep theirs.
             out: arrays to write outputs to, by name: NumPy arrays, VTensors and the like, of any
-                strides. The network itself writes to an array in the output's layout that overlaps
-                no input; an output is copied to any other array (``copied`` tells which).
+                strides. The plan writes directly to an array that has the output's layout and
+                overlaps no input; an output is copied to any other array (``copied`` tells which).
 
         Returns:
             A NumPy array for each output: the one in ``out``, else a new one.
@@ -361,11 +363,11 @@ class Session(OneProcess):
     ) -> list[Array]:
         """Run the network on another thread while the event loop goes on.
 
-        The session's streams are the most concurrent runs; others queue. A run that is cancelled
-        while it queues never begins.
+        At most as many runs as the session has streams go on at once; further ones queue. A run
+        that is cancelled while it queues never begins.
 
         Args:
-            outputs, inputs, out: as in ``run``; the arrays must not be touched until it is done.
+            outputs, inputs, out: as in ``run``; arrays must not be changed until the run has ended.
 
         Raises:
             QueueFullError: ``max_queued`` runs wait already, or the system refuses a thread;
@@ -407,7 +409,7 @@ class Session(OneProcess):
 
         Returns:
             A binding: call ``binding.run()``, then read ``binding.outputs["y"]``. Its ``copies``
-            are those that each run has to make; after a run ``conversions`` has them, too.
+            are the copies that each run has to make; after a run ``conversions`` has them, too.
 
         Raises:
             InputError: as in ``run``; or an input's memory cannot be read in place, or its value
@@ -422,7 +424,7 @@ class Session(OneProcess):
 
         Args:
             inputs: as in ``run``; missing ones get seeded random numbers.
-            runs: the number of runs after one that is not counted; at least 1.
+            runs: the number of timed runs, at least 1; one untimed run precedes them.
 
         Raises:
             InputError: ``runs`` is less than 1, an input is wrong, or an input with open sizes is
@@ -453,10 +455,11 @@ class Session(OneProcess):
 
         Args:
             tolerances: each as in ``Session``; None is 0, 1e-6, 3e-6, 1e-5, 1e-4 and 1e-3. The
-                strict plan, of tolerance 0, is always made, and the others are compared with it.
+                strict plan, of tolerance 0, is always made, and the other plans are compared with
+                it.
             inputs: as in ``run``; missing ones get seeded random numbers.
-            runs: the number of runs of each plan, in turns with the others, after one that is not
-                counted; at least 1.
+            runs: the number of timed runs of each plan, at least 1; plans take turns, and one
+                untimed run of each precedes.
             progress: called with a description of each stage.
 
         Raises:
@@ -488,8 +491,8 @@ class Session(OneProcess):
         """Free plans, weights and memory; a second call does nothing.
 
         Current runs end first, and no other begins. Unfinished cache entries of the model are
-        written before this returns, for three seconds at most, once per model; nothing is written
-        afterwards. After the interpreter begins to shut down, the system frees the memory.
+        written before this method returns, for at most three seconds; nothing is written
+        afterwards. Once the interpreter shuts down, a call does nothing: the system frees memory.
         """
         if sys.is_finalizing():  # nothing can be imported any more
             return
@@ -497,7 +500,7 @@ class Session(OneProcess):
         self._backlog.close()
 
     def __del__(self) -> None:
-        """Release the plans, which background work otherwise keeps alive without ``close``."""
+        """Release the plans, which background work would keep alive in a session not closed."""
         runner = getattr(self, "_runner", None)
         if runner is not None and not sys.is_finalizing():
             runner.forget()

@@ -1,4 +1,4 @@
-"""A choice and its symbolic plan as the bytes of an entry, and back.
+"""A choice and its symbolic plan as the bytes of a cache entry, and back.
 
 An entry is JSON data, and small weights are an entry of their own. The codec trusts nothing that it
 reads: rows, places, slots, types and sizes are checked as native code checks any call.
@@ -54,10 +54,11 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
-#: The most bytes of an entry without its digest, and of small weights without the model's path.
+#: The most bytes of an entry's data without the digest, and of small weights without the model's
+#: path.
 MAX_PAYLOAD = MOST_BYTES - (1 << 13)
 
-#: The most bytes of an array of this process that an entry may hold.
+#: The most bytes of an array operand of a trace that an entry may hold.
 MAX_ARRAY_BYTES = 1 << 20
 
 #: Upper bound of the planning time that is read from an entry, in seconds.
@@ -70,7 +71,7 @@ def payload_data(payload: bytes) -> Data:
     """Return the JSON data of an entry.
 
     Raises:
-        ValueError: the payload is no JSON table.
+        ValueError: the payload is no JSON object.
     """
     data = json.loads(payload)
     if not isinstance(data, dict):
@@ -84,12 +85,13 @@ def payload_data(payload: bytes) -> Data:
 def encoded(
     name: str, choice: Choice, source: Source, options: Options
 ) -> tuple[bytes, dict[str, bytes]]:
-    """Return the entry of a choice and its plan, and the entry of its small weights by name.
+    """Return the bytes of the entry of a choice and its plan, and entries of small weights by name.
 
-    The entry of small weights is named after their bytes: choices of one model share it.
+    There is at most one entry of small weights. It is named after their bytes, so that choices of
+    one model share it.
 
     Args:
-        name: the name of the entry.
+        name: the name of the choice's entry.
         choice: a choice of this session.
         source: the model.
         options: the options that the choice was made with.
@@ -138,7 +140,7 @@ def encoded(
 
 
 def inputs_data(key: PlanKey) -> list[list[Any]]:
-    """Return the input shapes and deciding values of a choice, as data."""
+    """Return a row of JSON data for each input: name, shape, and deciding value in hex or None."""
     return [
         [
             input_key.name,
@@ -150,12 +152,16 @@ def inputs_data(key: PlanKey) -> list[list[Any]]:
 
 
 def weights_name(blob: bytes) -> str:
-    """Return the name of the entry of small weights."""
+    """Return the name of the entry of small weights, from their bytes."""
     return f"weights-{blake2b(blob, digest_size=16).hexdigest()}"
 
 
 def weights_of(name: str, payload: bytes | None) -> tuple[str, bytes]:
-    """Return the model's file and the bytes of an entry of small weights.
+    """Return the path of the model and the small weights in an entry.
+
+    Args:
+        name: the name of the entry.
+        payload: the content of the entry; None if it is missing.
 
     Raises:
         ValueError: the payload is no entry of small weights, or has another name.
@@ -172,14 +178,17 @@ def _weights(data: Data, read: Callable[[str], bytes | None]) -> bytes:
 
 
 def _costs(options: Options) -> str:
-    """Return the source of costs of a choice that is not provisional."""
+    """Return the kind of times that a choice rests on if it is not provisional.
+
+    The text is ``tuned``, ``measured`` or ``declared``.
+    """
     if options.settings.clock is not None:
         return "tuned"
     return "declared" if options.settings.speeds is None else "measured"
 
 
 def versions_of(graph: LoweredGraph) -> dict[str, str]:
-    """Return the versions of the libraries that a graph runs on.
+    """Return the versions of the libraries that a lowered graph runs on, by library.
 
     Raises:
         ChoiceRefused: a library is not installed.
@@ -199,7 +208,7 @@ def versions_of(graph: LoweredGraph) -> dict[str, str]:
 
 
 def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
-    """Return a symbolic plan as data, and the bytes of its small weights.
+    """Return a symbolic plan as JSON data, and the bytes of its small weights.
 
     Raises:
         NotSaved: no entry can hold the plan.
@@ -271,7 +280,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
 
 
 class _ArrayWriter:
-    """A writer of rows' array operands: the name of a model's array, or bytes."""
+    """A function that returns an array operand of a trace as data: a model's array, or bytes."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -309,7 +318,7 @@ class SavedChoice(Choice):
     """A choice from the cache; its plan is decoded on first use, its nodes on first inspection.
 
     Args:
-        data, blob: the data of the entry, and its small weights.
+        data, blob: the JSON data of the entry, and the bytes of its small weights.
         key: the input key that the choice was made for.
         options: the session's options.
         fingerprint: the fingerprint of the model.
@@ -337,7 +346,7 @@ class SavedChoice(Choice):
         if self.symbolic is None and self._plan is not None:
             if evaluated(self._plan.sizes, open_sizes, known) is None:
                 return None
-            reader, self._plan = self._plan, None  # a plan that cannot be read is tried once
+            reader, self._plan = self._plan, None  # a plan that cannot be read is not tried again
             try:
                 self.symbolic = reader.plan()
             except MemoryError:
@@ -381,8 +390,8 @@ def decoded(
     """Return the choice of an entry.
 
     Args:
-        name, payload: the entry.
-        read: reads other entries by name.
+        name, payload: the name and the content of the entry.
+        read: returns the content of another entry by name; None if it is missing.
         like: a key of the entry's input kind.
         options: the session's options.
         fingerprint: the fingerprint of the model.
@@ -399,7 +408,15 @@ def decoded(
 
 
 def _key(rows: list[Any], like: PlanKey) -> PlanKey:
-    """Return a key with the shapes and deciding values of an entry."""
+    """Return the key of an entry.
+
+    Args:
+        rows: the rows of ``inputs_data``, from the entry.
+        like: a key of the entry's input kind, for element types and layouts.
+
+    Raises:
+        ValueError, TypeError: the rows do not fit the inputs.
+    """
     inputs = list[InputKey]()
     for known_key, (name, shape, value) in zip(like.inputs, rows, strict=True):
         if name != known_key.name or len(shape) != len(known_key.shape):
@@ -413,7 +430,7 @@ class _PlanReader:
     """A reader of the symbolic plan of an entry.
 
     Args:
-        data, blob: the data of the plan, and its small weights.
+        data, blob: the JSON data of the plan, and the bytes of its small weights.
         fingerprint: the fingerprint of the model.
         workspace: the arena, weights and executors that plans share.
 
@@ -435,7 +452,7 @@ class _PlanReader:
         """Return the plan, with its weights packed.
 
         Raises:
-            Exception: of ``REFUSALS``, if this process cannot run the plan.
+            Exception: one of ``REFUSALS``, if the data is damaged or this process cannot run it.
         """
         data, module = self._data, self._builds.module
         things = self._things(Rows.of(data["outer"], ConstantReader(module)))
@@ -491,26 +508,35 @@ class _PlanReader:
         )
 
     def _things(self, outer: Rows) -> Sequence[Any]:
-        """Return the native objects of the constant trace, by place."""
+        """Return the native objects of the trace that depends on no size, by place.
+
+        Raises:
+            ValueError: native code refuses a recorded call.
+        """
         things = outer.run([])
         if things is None:
             raise ValueError("native code refuses a recorded call")
         return things
 
     def _packed(self) -> Sequence[Array]:
-        """Return the memory of each constant."""
+        """Return the packed memory of each constant that does not depend on sizes."""
         return self._weights.packed_regions()
 
     def _held(self) -> object:
-        """Return the owner of the packed constants."""
+        """Return an object that keeps the packed constants alive and counted."""
         return self._workspace.weights.hold(self._weights.memory)
 
     def _large(self, name: str, steps: Sequence[Any]) -> Any:
-        """Return an array derived from a large array of the model."""
+        """Return an array operand that is derived from a large array of the model.
+
+        Args:
+            name: the name of the large array.
+            steps: the operations that derive the operand from it.
+        """
         return StoredArray(self._fingerprint.large[name].derived(steps))
 
     def _array(self, data: Data) -> Any:
-        """Return an array operand of a row."""
+        """Return an array operand of a trace, from the data of ``_ArrayWriter``."""
         if "array" in data:
             return self._large(*data["array"])
         dtype, shape, offset = data["bytes"]
@@ -524,11 +550,11 @@ def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -
     The plan is skipped if another build of native code made it.
 
     Args:
-        name, payload: the entry.
-        read: reads other entries by name.
+        name, payload: the name and the content of the entry.
+        read: returns the content of another entry by name; None if it is missing.
 
     Raises:
-        Exception: of ``MALFORMED``, if the entry is damaged.
+        Exception: one of ``MALFORMED``, if the entry is damaged.
     """
     data = payload_data(payload)
     if data["name"] != name:
@@ -542,7 +568,11 @@ def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -
 
 
 def _same_builds(data: Data) -> bool:
-    """Return whether the native modules of an entry are those of this process."""
+    """Return whether this process has the native modules of an entry, in the same builds.
+
+    Args:
+        data: the build of each module, by name.
+    """
     builds = Builds(data)
     try:
         return all(builds.module(name) for name in data)
@@ -551,7 +581,12 @@ def _same_builds(data: Data) -> bool:
 
 
 class _DetachedReader(_PlanReader):
-    """A reader of a plan without its model: without native objects, weights and large arrays."""
+    """A reader that checks a plan without its model: native objects, weights and large arrays are
+    replaced by placeholders.
+
+    Args:
+        data, blob: the JSON data of the plan, and the bytes of its small weights.
+    """
 
     def __init__(self, data: Data, blob: bytes) -> None:
         nothing: Any = None
@@ -581,7 +616,7 @@ def _pieces(row: Sequence[Any]) -> Pieces:
 
 
 def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> SymbolicValue:
-    """Return a value of a plan from its data.
+    """Return a value of a plan; the arguments are its data in an entry.
 
     Raises:
         ValueError, LookupError, VTensorError: the element type or layout does not exist.

@@ -1,4 +1,4 @@
-"""The contents of a cache folder: its entries, the models they are for, and damaged entries."""
+"""The contents of a cache folder: its entries, their models, and the faults of damaged entries."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from vtensor.storage.entries import (
     payload_of,
 )
 
-#: Names of files that the cache writes: kind, digest and number; writer and thread while written.
+#: Names of files that the cache writes: kind, digest and number; while a file is being written also
+#: the writer's process and thread.
 _NAMES = re.compile(r"(model|surface|plan|weights)-[0-9a-f]{32}(-\d+)?(\.\d+\.\d+)?")
 
 #: The files of measured times: the database, and a broken one that was set aside.
 _TIMINGS, _BROKEN = "timings.sqlite", "timings.broken"
 
-#: The errors that reading a damaged entry raises.
+#: The errors that may be raised while a damaged entry is read.
 _DAMAGED: tuple[type[Exception], ...] = (*MALFORMED, sqlite3.DatabaseError, OSError)
 
-#: Age in seconds from which on a file that is not yet in its place is a leftover of its writer.
+#: Age, in seconds, above which an unfinished file was left by a writer that was stopped.
 _LEFTOVER_S = 60.0
 
 
@@ -49,12 +50,12 @@ class Item:
     Attributes:
         path: the entry's file.
         kind: model, plan, weights or timings.
-        nbytes: size of the file.
-        used: time of the last use, in seconds since the epoch.
-        file: path of the model's file when the entry was written; empty if it is unknown.
-        model: name of the model's graph; empty if it is unknown.
-        inputs: shapes that the entry was made for.
-        quality: provisional, measured, tuned or declared; of timings their number.
+        nbytes: the size of the file, in bytes.
+        used: the time of the last use, in seconds since the epoch.
+        file: the path of the model's file when the entry was written; empty if it is unknown.
+        model: the name of the model's graph; empty if it is unknown.
+        inputs: the shapes that the entry was made for, as text.
+        quality: provisional, measured, tuned or declared; for timings, how many there are.
         problem: what is wrong with the entry; empty if nothing is.
     """
 
@@ -70,17 +71,17 @@ class Item:
 
 
 class Contents(NamedTuple):
-    """The entries of a cache, and the number of foreign files next to them."""
+    """The entries of a cache, and the number of files next to them that the cache did not write."""
 
     items: Sequence[Item]
     foreign: int
 
 
 def contents(folder: Path, deep: bool = False) -> Contents:
-    """Read what a cache holds; a folder that is not there holds nothing.
+    """Return the entries of a cache; a missing folder has none.
 
     Args:
-        folder: the cache.
+        folder: the folder of the cache.
         deep: True decodes plans as well, as far as that needs neither model nor kernel.
 
     Raises:
@@ -117,7 +118,7 @@ def clear(items: Sequence[Item]) -> int:
     """Remove entries, and return how many bytes that frees.
 
     Raises:
-        InputError: an entry cannot be removed; those before it are removed.
+        InputError: an entry cannot be removed; the entries before it are removed.
     """
     nbytes = 0
     for item in items:
@@ -135,7 +136,15 @@ def clear(items: Sequence[Item]) -> int:
 
 
 def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
-    """Return a file as an entry; None if it is being written or holds no times."""
+    """Return a file as an entry; None if the file is being written or is a database without times.
+
+    Args:
+        path, status: the file.
+        deep: True decodes a plan as well.
+
+    Raises:
+        FileNotFoundError: the file was removed meanwhile.
+    """
     match = _NAMES.fullmatch(path.name)
     kind = "timings" if match is None else match[1]
     facts: dict[str, str] = {}
@@ -165,27 +174,38 @@ def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
 
 
 def _is_foreign(path: Path, status: os.stat_result) -> bool:
-    """Return whether the user's cache has not written a file."""
+    """Return whether a file was not written by this user's cache."""
     named = _NAMES.fullmatch(path.name) is not None or path.parent.name != FOLDER
     return not named or not stat.S_ISREG(status.st_mode) or foreign(status)
 
 
 def _timings(path: Path) -> str:
-    """Return the number of times in a database as text; empty if it has none."""
+    """Return how many times a database has, as text such as ``3 times``; empty if none.
+
+    If the database cannot be read now, the text says so.
+
+    Raises:
+        ValueError: the database was set aside because it is broken.
+    """
     if path.name == _BROKEN:
         raise ValueError("it was put aside because it is broken")
     try:
         count = count_timings(path)
         return counted(count, "time") if count else ""
-    except sqlite3.OperationalError as why:  # the file itself is not at fault
+    except sqlite3.OperationalError as why:  # it may be locked: the file itself is not at fault
         return f"cannot be read now: {why}"
 
 
 def _facts(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
-    """Return what an entry says of its model, as attributes of an ``Item``.
+    """Return the attributes of an ``Item`` that an entry's content tells, by name.
+
+    Args:
+        kind: model, surface (a fingerprint), plan or weights.
+        path, payload: the entry's file and content.
+        deep: True decodes a plan as well.
 
     Raises:
-        Exception: of ``MALFORMED``, if the payload is no such entry.
+        Exception: one of ``MALFORMED``, if the payload is no entry of this kind.
     """
     if kind == "model":
         return {"file": check_known(payload)}
@@ -208,7 +228,7 @@ def _facts(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
 
 
 def _other(folder: Path, name: str) -> bytes | None:
-    """Return the payload of another entry; None if there is no sound one."""
+    """Return the content of the entry of a name; None if it is missing or damaged."""
     if _NAMES.fullmatch(name) is None:
         return None
     with ignored(OSError):
@@ -217,13 +237,13 @@ def _other(folder: Path, name: str) -> bytes | None:
 
 
 def _payload(path: Path) -> bytes | None:
-    """Return the payload of an entry without marking it as used; None if its digest is wrong."""
+    """Return the content of an entry without marking it as used; None if its digest is wrong."""
     with open_entry(str(path)) as file:
         return payload_of(file.read(MOST_BYTES + 1))
 
 
 def _shapes(rows: Any) -> str:
-    """Return shapes as ``--shape`` takes them; an open size is ``?``.
+    """Return shapes, given as (name, sizes), as text for ``--shape``; None becomes ``?``.
 
     >>> _shapes([("x", (None, 3)), ("n", ())])
     'x=?,3 n='

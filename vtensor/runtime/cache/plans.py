@@ -1,9 +1,9 @@
 """The plans of a model in the cache: symbolic plans with their choices, and packed small weights.
 
 An entry is named after the fingerprint of all that its plan depends on: the model without its large
-arrays, whose values decide no choice, the session's options, libraries and processor. It holds no
-code and no address. All of it is checked when it is read; instead of a damaged or foreign entry,
-the planner makes the plan from scratch.
+arrays (their values decide no choice), the session's options, libraries and processor. An entry
+holds no code and no address. Everything in it is checked when it is read; in place of a damaged or
+foreign entry, the planner makes the plan from scratch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logger(__name__)
 
 
 class SavedPlans:
-    """The plans of one session's model in the cache.
+    """The cached plans of a session's model.
 
     Args:
         source: the model.
@@ -44,7 +44,7 @@ class SavedPlans:
 
     @classmethod
     def of(cls, source: Source, options: Options, workspace: Workspace) -> SavedPlans | None:
-        """Return the saved plans of a session; None if it has no cache."""
+        """Return the saved plans of a session; None if the session caches no plans."""
         entries = cache_of(options)
         return None if entries is None else cls(source, entries, workspace)
 
@@ -58,12 +58,12 @@ class SavedPlans:
         return (choice for _, choice in self._read(key, options, 0, exact=True))
 
     def read(self, key: PlanKey, options: Options, begin: int) -> Iterator[tuple[int, Choice]]:
-        """Yield the choices for all keys of an input kind; each is read when it is requested.
+        """Yield the choices of an input kind that serve any sizes; each is read when requested.
 
         Args:
             key: a key of the input kind.
             options: the session's options.
-            begin: the number of entries that were read before.
+            begin: how many of the kind's entries were read before, and are skipped.
 
         Yields:
             The number of entries that were read so far, and the choice.
@@ -95,8 +95,8 @@ class SavedPlans:
     def write(self, choice: Choice, options: Options) -> None:
         """Save a choice and its plan, unless the cache holds the same choice.
 
-        A choice of a deterministic session is saved for its own sizes: it serves no other sizes,
-        and would replace a choice that does.
+        A choice of a deterministic session is saved as an exact choice: it serves no other sizes,
+        and would otherwise take the place of a choice that does.
 
         Args:
             choice: a choice of this session.
@@ -136,7 +136,13 @@ class SavedPlans:
     def _names(
         self, model_fingerprint: ModelFingerprint, key: PlanKey, options: Options, *, exact: bool
     ) -> list[str]:
-        """Return the names of entries for a key, or for its input kind, in reading order."""
+        """Return the names of entries, in the order in which they are read.
+
+        Args:
+            model_fingerprint, options: the model and the session's options.
+            key: the key that the entries are for.
+            exact: True for the entry of the key alone; False for those of its input kind.
+        """
         values = [
             (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
         ]
@@ -146,11 +152,11 @@ class SavedPlans:
 
 
 def entry_digest(model: ModelFingerprint, scope: object, options: Options, threads: int) -> str:
-    """Return the digest of all that an entry depends on.
+    """Return the digest, in hex, of all that an entry depends on.
 
     Args:
         model: the fingerprint of the model.
-        scope: the key, or input kind, of the entry.
+        scope: the key of an exact choice, or the input kind and deciding values of others.
         options, threads: the session's options and number of kernel threads.
     """
     settings = options.settings
@@ -164,5 +170,5 @@ def entry_digest(model: ModelFingerprint, scope: object, options: Options, threa
 
 
 def _is_cacheable(options: Options) -> bool:
-    """Return whether a session's plans are saved: not with plug-ins, progress or a lock file."""
+    """Return whether plans are cached: not with plug-ins, a progress callback or a lock file."""
     return no_plugins() and not (options.progress or options.lock)

@@ -1,7 +1,7 @@
 """The packing table of a plan in a cache entry.
 
-It holds the name of a large array of the model, a trace row for a native step, and the bytes of
-every other constant.
+For a constant made of a large array of the model, the entry holds the array's name and the trace
+row of its native packing step; for every other constant, the packed bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TableWriter:
         large: names of the model's deferred arrays, by the id of their ``Original``.
 
     Attributes:
-        blob: the bytes of constants.
+        blob: the bytes of small weights so far, which constants' rows refer to by offset.
         modules: the native modules that packing needs.
     """
 
@@ -71,10 +71,10 @@ class TableWriter:
         self._packing: dict[tuple[int, bool], list[tuple[Data, SavedStep]]] = {}
 
     def data(self, constants: Sequence[TensorStorage]) -> Data:
-        """Return the packing table.
+        """Return the packing table as data.
 
         Args:
-            constants: the constants' memory, in the order of the plan's regions.
+            constants: the storages of constants, in the order of the plan's regions.
 
         Raises:
             NotSaved: no entry can hold the table.
@@ -96,14 +96,17 @@ class TableWriter:
         return {"table": table, "packing": packing}
 
     def save_bytes(self, memory: Any) -> int:
-        """Append bytes to the blob and return their offset."""
+        """Append the bytes of ``memory`` to ``blob``, aligned to 8, and return their offset."""
         self.blob += bytes(-len(self.blob) % 8)
         begin = len(self.blob)
         self.blob += memory.data if isinstance(memory, np.ndarray) else memory
         return begin
 
     def array(self, origin: Array | Original) -> str | None:
-        """Return the name of the large array that ``origin`` derives from by its steps, or None."""
+        """Return the name of the large array of the model that ``origin`` is or derives from.
+
+        Returns None if it derives from none.
+        """
         return self._names.get(id(origin.root)) if isinstance(origin, Original) else None
 
     def is_large(self, name: str) -> bool:
@@ -111,7 +114,11 @@ class TableWriter:
         return self.array(self._weights.source(name)) is not None
 
     def _row(self, row: ConstantRow, storage: TensorStorage) -> Data:
-        """Return a row as data, without its packing step.
+        """Return a row of the packing table as data; the method ``data`` adds its packing step.
+
+        Args:
+            row: the row.
+            storage: the constant's storage, whose bytes are saved if its array is not large.
 
         Raises:
             NotSaved: no entry can hold the row.
@@ -149,10 +156,10 @@ class TableWriter:
 
 
 class Builds:
-    """The native modules of an entry, in the builds that it was made with.
+    """The native modules of an entry, in the builds with which the entry was made.
 
     Args:
-        data: the build of each module by name.
+        data: a description of the build of each module, by name.
     """
 
     def __init__(self, data: Data) -> None:
@@ -160,10 +167,10 @@ class Builds:
         self._modules: dict[str, ModuleType] = {}
 
     def module(self, name: str) -> ModuleType:
-        """Return a native module.
+        """Return the native module of a name.
 
         Raises:
-            ValueError: no native module has the name, or it is another build.
+            ValueError: no native module has the name, or this process has another build of it.
         """
         if name not in self._modules:
             self._modules[name] = module = native_module(name)
@@ -176,13 +183,13 @@ class SavedTable:
     """The constants of a plan in a cache entry.
 
     Args:
-        data, blob: the packing table and the bytes of constants.
+        data, blob: the packing table as data, and the bytes of small weights.
         builds: the native modules of the entry.
         fingerprint: the fingerprint of the model.
         workspace: the arena, weights and executors that plans share.
 
     Attributes:
-        memory: the packed constants, after ``packed_regions``.
+        memory: the memory of constants that this plan packs; empty before ``packed_regions``.
     """
 
     def __init__(
@@ -202,7 +209,7 @@ class SavedTable:
         """Return the memory of each constant, packed now unless another plan has packed it.
 
         Raises:
-            Exception: of any kind, if the entry has no table of this model.
+            Exception: of any kind, if the table is damaged or does not fit the model.
         """
         from vtensor.runtime import _replay
 
@@ -246,7 +253,11 @@ class SavedTable:
         return regions
 
     def _natives(self, is_large: bool, calls: Data) -> list[Any]:
-        """Return the native steps of packing rows, made for all threads or for one.
+        """Return the native objects of a group of packing steps, by place on their trace.
+
+        Args:
+            is_large: True makes the steps for all threads; False for one.
+            calls: the rows of the trace, as data.
 
         Raises:
             ValueError: the rows are damaged, or native code refuses one.
@@ -263,8 +274,13 @@ class SavedTable:
     ) -> PackingStep | None:
         """Return the packing step of a row and set ``row.saved``; None if the row has no step.
 
+        Args:
+            row: the row.
+            natives: the native objects of each group of packing steps.
+            saved: the index of the step's group, its place there and its slots; None for no step.
+
         Raises:
-            Exception: of any kind, if the native object is no such step.
+            Exception: of any kind, if the native object is no such packing step.
         """
         from vtensor.runtime import _replay
 
@@ -290,11 +306,11 @@ class SavedTable:
 
 
 def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRow | Array:
-    """Return a row of an entry, or the bytes of a constant.
+    """Return a row of the packing table if it names a large array, else the constant's bytes.
 
     Args:
-        data: the row as ``TableWriter`` writes it.
-        blob: the bytes of constants.
+        data: the row, as ``TableWriter`` writes it.
+        blob: the bytes of small weights.
         large: the model's deferred arrays, by name.
 
     Raises:
@@ -322,14 +338,14 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
 
 
 def check_bytes(table: Sequence[Data], end: int) -> None:
-    """Check that no two constants of an entry overlap.
+    """Check that no two constants or factors overlap in the small weights of an entry.
 
     Args:
-        table: the rows.
-        end: the number of bytes of constants.
+        table: the rows of the packing table, as data.
+        end: the number of bytes of small weights.
 
     Raises:
-        ValueError: two constants overlap, or end beyond the bytes.
+        ValueError: two of them overlap, or one is not within the bytes.
     """
     parts = [tuple(row["bytes"]) for row in table if "bytes" in row]
     changes = [change for row in table if "bytes" not in row for change in row["changes"]]
@@ -342,10 +358,10 @@ def check_bytes(table: Sequence[Data], end: int) -> None:
 
 
 def taken_of(memory: Array, begin: int, nbytes: int) -> Array:
-    """Return a part of some memory.
+    """Return ``nbytes`` bytes of ``memory``, from byte ``begin`` on.
 
     Raises:
-        ValueError: the part is not inside the memory.
+        ValueError: the bytes are not all inside the memory.
     """
     if not 0 <= begin <= begin + nbytes <= memory.nbytes:
         raise ValueError(f"no {nbytes} bytes from {begin} on")
@@ -353,18 +369,18 @@ def taken_of(memory: Array, begin: int, nbytes: int) -> Array:
 
 
 def kind_row(of: Value | TensorStorage) -> list[Any]:
-    """Return the element type, dims and layout of a value or its memory, as data."""
+    """Return the element type, dims and layout of a value or storage, as data."""
     dims = of.dims if isinstance(of, Value) else of.extents
     return [of.dtype, [*dims.items()], str(of.layout)]
 
 
 def kind_of(dtype: str, dims: list[Any], layout: str) -> tuple[str, dict[str, int], Layout]:
-    """Return the element type, dims and layout of a ``kind_row``."""
+    """Return the element type, dims and layout; the arguments are the items of a ``kind_row``."""
     return dtype, {str(dim): int(size) for dim, size in dims}, Layout(layout)
 
 
 def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
-    """Return the sizes of an array after its cuts.
+    """Return the shape of an array after the cuts among ``changes``.
 
     Raises:
         ValueError: the array has no such part.
@@ -378,7 +394,12 @@ def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
 
 
 def _change_of(blob: Array, change: Sequence[Any]) -> Made:
-    """Return a change of an array from its data in an entry."""
+    """Return a change of an array, from its data in an entry.
+
+    Args:
+        blob: the bytes of small weights.
+        change: (shape, offset in ``blob``) of a factor, or (axis, begin, end) of a cut.
+    """
     if len(change) == 2:
         sizes, offset = change
         factor = taken_of(blob, offset, 8 * prod(sizes)).view(np.float64).reshape(sizes)

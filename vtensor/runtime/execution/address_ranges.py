@@ -35,7 +35,7 @@ class AddressRanges:
                 self._ends.append(begin + nbytes)
 
     def is_disjoint(self, memory: Array) -> bool:
-        """Return whether dense memory shares no byte with the ranges."""
+        """Return whether a dense array shares no byte with the ranges."""
         begin = memory.__array_interface__["data"][0]
         index = bisect_right(self._begins, begin)
         if index and self._ends[index - 1] > begin:

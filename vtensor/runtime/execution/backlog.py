@@ -20,7 +20,7 @@ class Backlog:
 
     Args:
         threads: the number of pool threads.
-        most: the most work that may wait while all threads are busy.
+        most: how many calls of ``run`` may wait while all threads are busy.
 
     Raises:
         InputError: ``most`` is no integer of at least 0.
@@ -38,7 +38,7 @@ class Backlog:
         """Run ``work`` on the pool and return its result.
 
         Raises:
-            QueueFullError: too much waits already, or the system does not let a thread start.
+            QueueFullError: ``most`` calls wait already, or the system does not let a thread start.
             SessionClosedError: no thread can be started because the main thread has ended.
         """
         import asyncio  # at the first use, not when VTensor is imported

@@ -15,11 +15,12 @@ from vtensor.runtime.execution.one_process import OneProcess
 from vtensor.runtime.execution.plan import Conversion, Plan
 from vtensor.storage.inputs import Feed
 
-#: A copy that each run makes: the target, and a function that returns the source's elements.
+#: A copy that each run makes: the target array, and a function that returns the elements to copy.
 Copy = tuple[Array, Callable[[], Array]]
 
 #: An array that owns memory, its address and its size in bytes at the time of binding. NumPy can
-#: resize an array although views of it exist; only these two numbers then tell that they dangle.
+#: resize an array although views of it exist; only a changed address or size tells that they
+#: dangle.
 Owner = tuple[Array, int, int]
 
 
@@ -61,11 +62,11 @@ class Binding(OneProcess):
     _strictly: Callable[[Mapping[str, Array]], Binding] | None = field(default=None, repr=False)
 
     def run(self) -> None:
-        """Run the network on what the inputs hold now.
+        """Run the network on the present contents of the inputs.
 
         Raises:
             InputError: an array was released or resized after binding; nothing has run.
-            NativeError: a library failed; what the outputs hold then is unspecified.
+            NativeError: a library failed; the contents of the outputs are then unspecified.
             SessionClosedError: the session was closed.
         """
         self._enter(self)
@@ -95,13 +96,13 @@ def bind(
     enter: Callable[[Binding], None],
     strictly: Callable[[Mapping[str, Array]], Binding] | None = None,
 ) -> Binding:
-    """Bind a plan's inputs and outputs.
+    """Return a binding of a plan to the memory of inputs and outputs.
 
     Args:
-        plan: the plan for the sizes and layouts of these inputs.
-        feeds: the inputs, by name; a copied input is bound as an array of the session's own.
+        plan: the plan for the sizes and layouts of ``feeds``.
+        feeds: the inputs, by name; an input that must be copied is bound as its copy.
         wanted: names of the outputs, in order.
-        into: arrays for some of the outputs, by name; the others get new arrays.
+        into: arrays for some of the outputs, by name; each other output gets a new array.
         enter: called with the binding before each run.
         strictly: binds the strict plan, which repeats runs with non-finite numbers, to the given
             outputs; None if the plan is strict itself.
@@ -144,7 +145,15 @@ def _owner(array: Array) -> Owner:
 def _reader(
     delivery: Delivery, memory: Sequence[Array], into: Mapping[str, Array]
 ) -> Callable[[], Array]:
-    """Return a function that reads an output, as a copy if writing ``into`` would change it."""
+    """Return a function that returns an output's elements after a run.
+
+    The elements are a copy if writing other outputs to their arrays would change them.
+
+    Args:
+        delivery: the output.
+        memory: the memory of the run's inputs and outputs.
+        into: the arrays of outputs, by name.
+    """
     if delivery.overwritten(memory, into):
         return lambda: delivery.elements(memory).copy()
     return lambda: delivery.elements(memory)

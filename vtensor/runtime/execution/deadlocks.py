@@ -1,4 +1,4 @@
-"""Detection of an executor's thread that waits for the thread about to wait for it.
+"""Detection of deadlocks: a thread is about to wait for an executor's thread that waits for it.
 
 A call-back may start threads and join them, or wait for a future. If such a thread then calls the
 executor that runs the call-back, both would wait forever. The frames of Python's threads tell
@@ -20,7 +20,7 @@ _JOIN = threading.Thread.join.__code__
 
 
 def _futures() -> tuple[CodeType | None, CodeType | None]:
-    """Return the code of ``Future.result`` and of a pool's work item.
+    """Return the code objects of ``Future.result`` and of a pool's ``_WorkItem.run``.
 
     Each is None if its module is not imported: then no thread uses it. An import here could wait
     for a thread whose frame is being examined.
@@ -31,10 +31,11 @@ def _futures() -> tuple[CodeType | None, CodeType | None]:
 
 
 class Place:
-    """The thread of an executor.
+    """The thread that others wait for: an executor's, or the holder of a planning lock.
 
     Attributes:
-        ident: its Python thread identifier; 0 until it has called a Python function.
+        ident: its Python thread identifier; 0 if the executor's thread has not called a Python
+            function yet, or nobody holds the lock.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,12 @@ class Place:
 
 
 def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
-    """Return the identifier of the thread that a frame's thread waits for; 0 for none."""
+    """Return the identifier of the thread that a frame's thread waits for; 0 for none.
+
+    Args:
+        frame: the innermost frame of the thread.
+        frames: the innermost frames of all threads, by thread identifier.
+    """
     result, _ = _futures()
     for caller in _outwards(frame):
         if caller.f_code in (_JOIN, result):
@@ -65,7 +71,7 @@ def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
                 return 0
             awaited = local["self"]
             return (awaited.ident if caller.f_code is _JOIN else _worker(awaited, frames)) or 0
-        if "server" in caller.f_code.co_varnames:  # a local of the executor's methods
+        if "server" in caller.f_code.co_varnames:  # a local of methods that wait for a ``Place``
             place = getattr(caller.f_locals.get("server"), "place", None)
             if isinstance(place, Place):
                 return place.ident
@@ -73,7 +79,12 @@ def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
 
 
 def _worker(future: Future[Any], frames: dict[int, FrameType]) -> int:
-    """Return the identifier of the pool thread that computes a future, or 0 if none does."""
+    """Return the identifier of the pool thread that computes a future; 0 if none does.
+
+    Args:
+        future: the future.
+        frames: the innermost frames of all threads, by thread identifier.
+    """
     _, work = _futures()
     for ident, frame in frames.items():
         for caller in _outwards(frame):

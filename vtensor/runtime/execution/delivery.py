@@ -1,4 +1,4 @@
-"""Delivery of outputs: the memory that each is written to, and the copy that is handed over."""
+"""Delivery of outputs: the memory that the plan writes each to, and the array for the caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Result:
     Attributes:
         name: the output's name.
         dtype: element type.
-        part: its memory, which nothing else uses.
+        part: the output's memory with its layout; nothing else uses that memory.
         into: the caller's array that holds the output; None if none was given.
         copied: True if the output was copied from where the plan wrote it: the caller's array has
             another layout or overlaps an input, or the memory belongs to an input, a constant or
@@ -39,13 +39,13 @@ class Result:
     copied: bool
 
     def array(self) -> Array:
-        """Return the elements in presentation order."""
+        """Return the elements as an array, with axes in the order of the network's dims."""
         if self.into is not None:
             return self.into
         return self.part.logical(list(self.part.extents), self.dtype)
 
     def tensor(self) -> VTensor:
-        """Return a VTensor on the same memory."""
+        """Return a VTensor on the memory of ``part``."""
         part = self.part
         tensor = VTensor(self.dtype, part.extents, Option(name=self.name))
         tensor.storage = ArrayStorage(part.array, part.extents, part.layout)
@@ -60,7 +60,8 @@ class Delivery:
         name: the output's name.
         value: its type, dims and layout.
         memory: the storage that owns its memory.
-        binding: the index of that storage among a run's bindings; None if it is a constant's.
+        binding: the index of that memory among the arrays that a run binds; None if it is a
+            constant's.
     """
 
     name: str
@@ -69,16 +70,24 @@ class Delivery:
     binding: int | None
 
     def part(self, bindings: Sequence[Array]) -> Part:
-        """Return the output's part of a run's memory."""
+        """Return the output's memory after a run, with its layout and dims.
+
+        Args:
+            bindings: the arrays that the run bound.
+        """
         value = self.value
         buffer = self.memory.buffer if self.binding is None else Buffer.wrap(bindings[self.binding])
         storage = TensorStorage(value.dtype, value.dims, value.layout, buffer)
         return Part(storage.data(), value.layout, value.dims)
 
     def fitting(self, array: Array, inputs: Sequence[Array]) -> Array | None:
-        """Return an array's bytes if the output can be made in it, else None.
+        """Return the bytes of an array if a plan can write the output to it, else None.
 
         The array must have the output's layout and overlap no input.
+
+        Args:
+            array: the caller's array for the output.
+            inputs: the memory of the inputs.
         """
         dims, layout = list(self.value.dims), self.value.layout
         if layout != Layout.plain(layout.dims) or not array.flags.aligned:
@@ -89,16 +98,31 @@ class Delivery:
         return in_order.reshape(-1).view(np.uint8) if in_order.flags.c_contiguous else None
 
     def elements(self, bindings: Sequence[Array]) -> Array:
-        """Return the output's current elements in presentation order."""
+        """Return the output's elements after a run, with axes in the order of the network's dims.
+
+        Args:
+            bindings: the arrays that the run bound.
+        """
         return self.part(bindings).logical(list(self.value.dims), self.value.dtype)
 
     def overwritten(self, bindings: Sequence[Array], into: Mapping[str, Array]) -> bool:
-        """Return whether writing the other outputs to these arrays would change this output."""
+        """Return whether writing the other outputs to their arrays would change this output.
+
+        Args:
+            bindings: the arrays that the run bound.
+            into: the arrays of outputs, by name.
+        """
         memory = self.part(bindings).array
         return any(np.may_share_memory(memory, into[name]) for name in into if name != self.name)
 
     def result(self, bindings: Sequence[Array], placed: bool, into: Array | None) -> Result:
-        """Return the delivered output: uncopied if ``placed`` or ``into`` is given, else a copy."""
+        """Return the delivered output.
+
+        Args:
+            bindings: the arrays that the run bound.
+            placed: True if the plan wrote the output to its final memory.
+            into: the caller's array for it; if None and not ``placed``, the output is copied here.
+        """
         part = self.part(bindings)
         if into is None and not placed:
             part = replace(part, array=part.array.copy())
@@ -111,13 +135,13 @@ def deliver(
     placed: frozenset[str],
     into: Mapping[str, Array],
 ) -> list[Result]:
-    """Hand over the outputs of a run.
+    """Return the results of a run, and write outputs to the caller's arrays.
 
-    Everything that writing to the caller's arrays could change is read before any is written.
+    An output whose memory overlaps a caller's array is copied before any array is written.
 
     Args:
         wanted: the outputs in order; an output may be repeated.
-        bindings: the run's memory.
+        bindings: the arrays that the run bound.
         placed: names of the outputs that the plan wrote to their final memory.
         into: the caller's arrays, by name.
     """
@@ -140,8 +164,8 @@ class Places:
     """The memory for the outputs of a run.
 
     Attributes:
-        memory: a binding for each storage that the run allocates for outputs.
-        names: the outputs that the plan writes to their final memory.
+        memory: an array of bytes for each storage that the run allocates for outputs.
+        names: the names of outputs that the plan writes to their final memory.
     """
 
     memory: Sequence[Array]
@@ -154,13 +178,13 @@ def places(
     into: Mapping[str, Array],
     inputs: Sequence[Array],
 ) -> Places:
-    """Choose memory for outputs: the caller's array if the last step can write to it, else new.
+    """Choose memory for each output: the caller's array if the plan can write to it, else new.
 
     Args:
         own: the storages that the run allocates for outputs.
         wanted: the outputs to deliver.
-        into: the caller's arrays, by name.
-        inputs: the inputs' memory, which must not be overwritten.
+        into: the caller's arrays, by name of the output.
+        inputs: the memory of the inputs, which must not be overwritten.
     """
     memory: dict[TensorStorage, Array] = {}
     names = set()

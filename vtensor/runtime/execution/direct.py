@@ -1,7 +1,7 @@
-"""Runs of plain arrays as one native call each.
+"""Runs on plain arrays, each a single native call.
 
-For a network of a few milliseconds Python's own work counts: the kernels of the run before have
-displaced Python's memory from the processor's caches.
+For a network of a few milliseconds the time of Python's own work matters: the kernels of the run
+before have displaced Python's memory from the processor's caches.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class DirectRequest:
 
     Args:
         plan: a plan without call-backs.
-        names: the wanted outputs in order.
-        every: True if these are all outputs of the network.
-        inputs, outputs: the plan's, in order.
+        names: the names of the wanted outputs, in order.
+        every: True if ``names`` are all outputs of the network.
+        inputs, outputs: the inputs of the plan, and the wanted outputs, in order.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DirectRequest:
         from vtensor.runtime import _replay
 
         self._plan, self._names, self._every = plan, names, every
-        #: The plan of each run, and its copies: none.
+        #: The session's record of each run: the plan, and no copies.
         self.last_run: tuple[Plan, dict[str, Any]] = plan, {}
         self._inputs = [
             (input_.name, input_.dtype, input_.shape, input_.dtype.alignment) for input_ in inputs
@@ -54,15 +54,19 @@ class DirectRequest:
         ]
         self._lanes = plan.lanes
         self._requests: dict[Lane, Request] = {}
-        # Not the exceptions of signal handlers, which may be of any kind.
+        # Exceptions of signal handlers, which may be of any kind, are not among these.
         self._failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy
 
     def run(self, names: object, arrays: object) -> list[Array] | Literal[False] | None:
         """Run the request and return its outputs.
 
+        Args:
+            names: the requested outputs, None for all; other outputs take the general path.
+            arrays: the inputs, by name.
+
         Returns:
-            None if the general path must run instead, also after a failure, which it reports by
-            name; False if the strict plan must repeat the run.
+            The outputs in order; None if the general path must run instead, which also reports a
+            failure of this one; False if the strict plan must repeat the run.
         """
         lanes, run = self._lanes, object()
         lane = lanes.idle if lanes.runs else lanes.every[0]
@@ -98,7 +102,7 @@ class DirectRequest:
 
 
 def strides(output: FastOutput) -> tuple[int, ...]:
-    """Return the bytes between neighbouring elements along each axis of an output as presented."""
+    """Return the stride in bytes of each axis of an output, in the order of the network's dims."""
     sizes = (size or 1 for size in reversed(output.shape[1:]))
     inner = accumulate(sizes, mul, initial=output.dtype.itemsize)
     in_memory = [*inner][: len(output.shape)][::-1]

@@ -1,4 +1,4 @@
-"""Evaluations that run invokers to the end and execute each step or collect it."""
+"""Evaluations that run invokers to the end, and execute or collect the steps of their calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,18 @@ def run_native(
     node: str,
     reword: Callable[[str], str] = str,
 ) -> None:
-    """Run a native step on its memory with the GIL released; ``reword`` as in RecordedStep."""
+    """Run a native step with the GIL released.
+
+    Args:
+        step: the step.
+        memory: the memory of each slot.
+        node: the name of the node, for error messages.
+        reword: turns the step's own words into the message of an error that its operands caused.
+
+    Raises:
+        InputError: the step's operands are at fault.
+        NativeError: the step failed otherwise.
+    """
     try:
         Executor.run_step(step, memory)
     except (RuntimeError, ValueError, TypeError) as error:
@@ -42,14 +53,26 @@ def run_native(
 
 
 def step_error(error: Exception, node: str, reword: Callable[[str], str]) -> VTensorError:
-    """Return the typed error of a failed native step: InputError if its operands are at fault."""
+    """Return the VTensorError for an error of a native step.
+
+    It is an InputError if the step's operands are at fault, else a NativeError.
+
+    Args:
+        error: the step's error.
+        node: the name of the node, for the message.
+        reword: turns the text of ``error`` into the message of the InputError.
+    """
     if getattr(error, "bad_input", False):
         return InputError(reword(str(error)))
     return NativeError(f"step of {node!r}: {error}")
 
 
 class NormalEvaluation(Evaluation):
-    """Evaluation that executes each step at once; an invoker that is a call-back runs in place."""
+    """Evaluation that executes each step, and each invoker in Python, at once.
+
+    Args:
+        tolerance: the error that results may have; above 0, approximate variants may run.
+    """
 
     mode = Mode.NORMAL
 
@@ -57,7 +80,7 @@ class NormalEvaluation(Evaluation):
         self.tolerance = max(self.tolerance, tolerance)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Execute the step now."""
+        """Execute ``step`` now on ``slots``: operands, and byte counts of scratch to allocate."""
         memory = [
             Buffer.allocate(slot).memory if isinstance(slot, int) else storage_of(slot).memory
             for slot in slots
@@ -65,11 +88,11 @@ class NormalEvaluation(Evaluation):
         run_native(step, memory, call.node, Failure.of(call))
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
-        """Make the target use the source's memory."""
+        """Make ``target`` use the memory of ``source``."""
         storage_of(target).share(storage_of(source))
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
-        """Run the invoker in place."""
+        """Call the invoker's Python function ``run`` now."""
         run()
 
 
@@ -77,11 +100,11 @@ class RecordEvaluation(Evaluation):
     """Evaluation that collects steps.
 
     Args:
-        confirming: True if variants come from a choice for other sizes, so that each call-back is
-            confirmed first.
-        inexact: True if approximate variants are among them.
-        early: called with each step, to compile it while others are recorded; None compiles all in
-            ``compiled``.
+        confirming: True if variants come from a choice for other sizes, so that each call back into
+            Python is first checked to be accepted.
+        inexact: True if approximate variants are among the recorded ones.
+        early: called with each native step as it is added, to compile it early; None if all steps
+            are compiled by ``compiled``.
     """
 
     mode = Mode.RECORD
@@ -101,11 +124,17 @@ class RecordEvaluation(Evaluation):
         self.tolerance = max(self.tolerance, float(inexact))
 
     def empty_copy(self, kind: type[Recording]) -> Recording:
-        """Return an evaluation of another kind with these settings and no steps."""
+        """Return an evaluation of class ``kind`` with the settings of this one and no steps."""
         return kind(self.confirming, self.inexact, self.early)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Add the step and the storages of its operands; ``compiled`` compiles it."""
+        """Add ``step`` with the storages of its operands, not compiled yet.
+
+        Args:
+            call: the call that the step belongs to.
+            step: the native step.
+            slots: its operands, and byte counts of scratch.
+        """
         slots_of_step = tuple(slot if isinstance(slot, int) else storage_of(slot) for slot in slots)
         replaces = _replaceable(call)
         if self.early is not None:
@@ -117,13 +146,13 @@ class RecordEvaluation(Evaluation):
         )
 
     def compiled(self, threads: int) -> list[RecordedStep]:
-        """Return the steps with compiled kernels, after waiting for compilations begun early.
+        """Compile the collected steps and return them with the names of their kernels.
 
         Args:
-            threads: the number of compiling threads.
+            threads: the most threads that compile.
 
         Raises:
-            NativeError: the step is invalid, or its library cannot compile it.
+            NativeError: a step is invalid, or its library cannot compile it.
         """
         new = [step for step in self.steps if step.native is not None and not step.kernel]
         distinct = [*{step.code: step for step in new}.values()]
@@ -136,18 +165,18 @@ class RecordEvaluation(Evaluation):
         return [done.get(step, step) for step in self.steps]
 
     def taken(self) -> list[RecordedStep]:
-        """Return the steps and drop them here: they refer to this evaluation, a reference cycle."""
+        """Return the steps and forget them: they refer to this evaluation, a reference cycle."""
         steps, self.steps = self.steps, []
         return steps
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
-        """Make the target's memory the source's in every run."""
+        """Make ``target`` use the memory of ``source`` in every run."""
         storage_of(target).share(storage_of(source))
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """Add the invoker as a call-back step; it runs in a new scope each time.
+        """Add a step that calls the invoker's Python function ``run`` again in each run.
 
-        A call whose outputs have no elements adds no step.
+        No step is added if no output of ``call`` has elements.
         """
         if all(storage_of(output).nbytes == 0 for output in call.outputs):
             return
@@ -169,7 +198,7 @@ class RecordEvaluation(Evaluation):
 
 
 def compile_step(step: RecordedStep) -> None:
-    """Compile a native step unless a step with the same code is compiled already.
+    """Compile a native step, unless a step with the same ``code`` is compiled already.
 
     Raises:
         NativeError: the step is invalid, or its library cannot compile it.
@@ -192,7 +221,7 @@ def compile_step(step: RecordedStep) -> None:
 
 
 def _with_evaluation(call: Call, evaluation: Evaluation) -> Call:
-    """Return a copy of a call for another evaluation."""
+    """Return a copy of ``call`` whose evaluation is ``evaluation``."""
     return Call(
         call.node,
         call.op,
@@ -212,7 +241,10 @@ def _with_evaluation(call: Call, evaluation: Evaluation) -> Call:
 
 
 def _replaceable(call: Call) -> dict[TensorStorage, list[TensorStorage]]:
-    """Return the operands that a call's first output may overwrite, as its invoker declares."""
+    """Return the inputs that a call's first output may overwrite, as the invoker declares.
+
+    The only key is the output; the dict is empty if the invoker declares none.
+    """
     info = ready().invokers.get((call.op_name, call.library, call.device))
     if info is None or not info.inplace:
         return {}
@@ -232,10 +264,10 @@ def storage_of(tensor: VTensor) -> TensorStorage:
 
 @dataclass
 class RecordContext(DispatchContext):
-    """The context of a node being recorded: outputs have the chosen layouts and no memory yet."""
+    """The context in which an operator node is recorded; outputs get the variant's layouts."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Give the outputs storages in their chosen layouts, then dispatch."""
+        """Give the outputs storages in the variant's layouts, then call the variant's library."""
         assert self.variant is not None, "only resolved nodes are recorded"
         layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
@@ -244,8 +276,8 @@ class RecordContext(DispatchContext):
 
 
 class KindEvaluation(RecordEvaluation):
-    """Evaluation that collects the steps of one kind of call on stand-in operands."""
+    """Evaluation that collects the steps of a call kind, which is recorded on stand-ins."""
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
-        """Note that the call calls back into Python: its steps serve no other call."""
+        """Set ``python``: a call back into Python serves no other call, so there is no kind."""
         self.python = True

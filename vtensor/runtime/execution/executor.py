@@ -1,4 +1,4 @@
-"""The thread that owns the kernels' threads.
+"""Executors: each is a thread that owns a team of kernel threads, and runs queue for it.
 
 OpenMP keeps one thread team per calling thread, so runs from every Python thread would make a team
 for each. An executor's thread therefore owns the team, and runs queue there. Plans are made on
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The most kernel threads of an executor, and the most streams of a session: what the step
-#: runner takes.
+#: The most kernel threads of an executor, and the most streams of a session: the limit of the
+#: native step runner.
 MAX_THREADS = 1024
 
 
@@ -44,21 +44,24 @@ _own = threading.local()
 class Executor:
     """One thread with a budget of kernel threads.
 
-    A call-back step may run sessions with other budgets; its thread then waits for theirs. If
-    that would close a cycle of waiting threads, a spare executor runs the work instead. A spare one
-    also serves a thread that a call-back waits for.
+    A call-back step may run sessions with other budgets; its thread then waits for the executors of
+    these sessions. If that would close a cycle of waiting threads, a spare executor runs the work
+    instead. A spare executor also serves a thread that a call-back waits for.
 
     Attributes:
+        threads: the budget: the number of kernel threads.
         team: the native thread and its OpenMP team, which programs run on without Python.
-        place: the Python thread's identity, for the detection of deadlocks.
-        stands_for: the executor that this spare one replaces, or None.
+        place: the identity of the executor's thread in Python, for the detection of deadlocks.
+        stands_for: the executor for which this one does work as a spare; None otherwise.
     """
 
     _lock = process_lock()
+    # Tables of executors, by (process id, number of kernel threads): the first one; all that
+    # sessions use; the index there of the next session's first one; the idle spare ones.
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
-    _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # of sessions, by budget
-    _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012  # index of the next session's first
-    _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # idle, by budget
+    _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012
+    _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012
+    _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012
     _awaited: dict[Executor, Executor] = {}  # noqa: RUF012  # the executor that each waits for
 
     def __init__(self, threads: int) -> None:
@@ -81,10 +84,10 @@ class Executor:
 
     @classmethod
     def of(cls, threads: int | None) -> Executor:
-        """Return the first executor of a budget.
+        """Return the first executor of a budget in this process.
 
         Args:
-            threads: the budget; None is every processor that the process may use.
+            threads: the number of kernel threads; None is every processor that the process may use.
 
         Raises:
             InputError: ``threads`` is out of range, or the system refuses that many threads.
@@ -100,11 +103,11 @@ class Executor:
 
     @classmethod
     def for_streams(cls, threads: int | None, streams: int) -> list[Executor]:
-        """Return the executors of a session with concurrent runs, which share its threads equally.
+        """Return executors for a session's concurrent runs; they divide its threads equally.
 
-        A budget has as many executors as processors allow, and sessions take them in rotation, so
-        that sessions with small budgets do not queue after one another. All of them obey the CPU
-        quota that the process has now.
+        For each number of threads there are as many executors as processors allow, and sessions
+        take these in rotation, so that sessions with few threads do not queue after one another.
+        All executors obey the CPU quota that the process has now.
 
         Args:
             threads: the threads of all streams; None is every processor that the process may use.
@@ -140,6 +143,10 @@ class Executor:
     def _turn(cls, share: int, streams: int, available: int) -> list[Executor]:
         """Return the next ``streams`` executors of ``share`` threads each, in rotation.
 
+        Args:
+            share, streams: the number of threads of each executor, and the number of executors.
+            available: the number of threads that can run at once in this process.
+
         Raises:
             InputError: the system refuses that many threads.
         """
@@ -155,7 +162,7 @@ class Executor:
             return [known[place] for place in places]
 
     def run(self, function: Callable[[], T]) -> T:
-        """Run a function on the executor's thread, in the caller's context, and wait for it.
+        """Call a function on the executor's thread, in the caller's context; return its result.
 
         Raises:
             SessionClosedError: the interpreter is shutting down.
@@ -170,8 +177,8 @@ class Executor:
     def planning(self, work: Callable[[], T]) -> T:
         """Run ``work`` on the calling thread as planning for this executor and return its result.
 
-        Primitives are compiled for this executor's number of threads. Afterwards the calling thread
-        and its context are restored, whatever ``work`` entered and did not leave.
+        Primitives are compiled for this executor's number of threads. Afterwards the number of
+        threads and the context of the calling thread are what they were before.
         """
         from vtensor.runtime import _replay
 
@@ -205,7 +212,13 @@ class Executor:
 
     @staticmethod
     def run_step(step: Step, memory: Sequence[Array]) -> None:
-        """Run a native step on the executor that the calling thread plans for, else on this thread.
+        """Run a native step on the executor that the calling thread plans for.
+
+        A thread that plans for none runs the step itself.
+
+        Args:
+            step: the step.
+            memory: the memory of each slot.
 
         Raises:
             StepFailed: the step failed.
@@ -220,7 +233,8 @@ class Executor:
             planned.run(lambda: _replay.execute(step, memory))
 
     def _call(self, function: Callable[[], T]) -> T:
-        context, server = contextvars.copy_context(), self  # a name that deadlocks.py looks for
+        # ``server`` is a name that deadlocks.py searches for.
+        context, server = contextvars.copy_context(), self
 
         def work() -> T:
             _own.executor, self.place.ident = self, threading.get_ident()
@@ -236,7 +250,7 @@ class Executor:
 
     @contextmanager
     def _spared(self) -> Iterator[Executor]:
-        """Yield a spare executor for work while this one's thread waits for the caller."""
+        """Yield a spare executor of this budget, since this one's thread waits for the caller."""
         key = (os.getpid(), self.threads)
         with Executor._lock:
             spare = Executor._take_spare(key)
@@ -250,13 +264,17 @@ class Executor:
 
     @classmethod
     def _take_spare(cls, key: tuple[int, int]) -> Executor:
-        """Return an idle spare executor or a new one; the caller holds the lock."""
+        """Return an idle spare executor or a new one; the caller holds the lock.
+
+        Args:
+            key: the process id and the number of kernel threads.
+        """
         spare = cls._spare.get(key)
         return spare.pop() if spare else cls(key[1])
 
     @contextmanager
     def _server_for(self, here: Executor) -> Iterator[Executor]:
-        """Yield the executor that does work for the thread of ``here``, which waits for it."""
+        """Yield an executor that may do this one's work while the thread of ``here`` waits."""
         key = (os.getpid(), self.threads)
         with Executor._lock:
             server = self._choose_server(here, key)
@@ -271,9 +289,13 @@ class Executor:
                     Executor._spare.setdefault(key, []).append(server)
 
     def _choose_server(self, here: Executor, key: tuple[int, int]) -> Executor:
-        """Return this executor if ``here`` can wait for it; else an executor of the same budget.
+        """Return this executor if ``here`` can wait for it; else another of the same budget.
 
-        ``here`` cannot wait if this executor waits for it, directly or through others.
+        ``here`` cannot wait if this executor waits for ``here``, directly or through others.
+
+        Args:
+            here: the executor whose thread calls.
+            key: the process id and the number of kernel threads.
         """
         if here.stands_for is self:
             return here
@@ -300,11 +322,12 @@ class Executor:
         Args:
             program: recorded steps.
             bindings: the memory that each run of the program binds.
-            times: receives the begin and the end of each step, in nanoseconds of the steady clock.
-            sizes: the program's run-time sizes; no plan makes such a program yet.
+            times: receives the begin and the end of each step, in nanoseconds of the steady clock;
+                None measures nothing.
+            sizes: the program's run-time sizes; no plan makes a program with such sizes yet.
             queue: the queue of a device for the steps that work there; no plan has such steps yet.
-            exponents: the exponent bits of each binding's elements, to check that all are finite;
-                empty skips the check.
+            exponents: for each binding (bytes of an element, mask of its exponent bits), to check
+                that all elements are finite; empty skips the check.
 
         Returns:
             False if a checked element is not finite.
@@ -335,7 +358,10 @@ def is_planning() -> bool:
 
 
 def budget_of(threads: int | None) -> int:
-    """Return a checked number of kernel threads; None is every processor the process may use.
+    """Return a number of kernel threads after a check.
+
+    Args:
+        threads: the number; None is every processor that the process may use.
 
     Raises:
         InputError: ``threads`` is no integer from 1 to MAX_THREADS.
@@ -350,7 +376,7 @@ def check_running() -> None:
     """Check that the interpreter is not shutting down; during shutdown no import works.
 
     Raises:
-        SessionClosedError: it is shutting down.
+        SessionClosedError: the interpreter is shutting down.
     """
     if sys.is_finalizing():
         raise SessionClosedError("nothing runs any more: the interpreter is shutting down")

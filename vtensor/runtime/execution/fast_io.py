@@ -1,6 +1,6 @@
 """The fast path for inputs and outputs: memory that a run takes or writes in place.
 
-Each function returns that memory, or None if the general path must convert, copy or report an
+Each function returns such memory, or None if the general path must convert, copy or report an
 error.
 """
 
@@ -26,13 +26,13 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FastInput:
-    """An input as a plan takes it: in place, without a copy.
+    """The conditions under which a plan takes an input in place, without a copy.
 
     Attributes:
         name: the input's name.
-        shape, dtype: the array's.
-        order: the axes of the array in memory order; None if that is the presentation order, empty
-            if the layout has blocks, which no array has.
+        shape, dtype: the shape and element type that an array must have.
+        order: the array's axes, which follow the network's dims, in memory order; None if memory
+            has the same order; empty if the layout has blocks, which no array has.
         value: the type, dims and layout that a VTensor must have.
     """
 
@@ -53,7 +53,9 @@ class FastInput:
         return cls(value.name, shape, numpy_dtype(value.dtype), order, value)
 
     def memory(self, array: object) -> Array | None:
-        """Return the memory of an input in place, or None if it must be converted or refused."""
+        """Return the memory of ``array`` if a plan can take it in place; None if ``array`` must be
+        converted or refused.
+        """
         if isinstance(array, VTensor):
             return self._of_tensor(array)
         if not isinstance(array, np.ndarray):
@@ -83,12 +85,12 @@ class FastOutput:
     """An output as NumPy sees the memory that the plan writes it to.
 
     Attributes:
-        binding: its index among a run's bindings.
+        binding: the index of its memory among the arrays that a run binds.
         dtype: element type.
-        shape: the shape in memory.
-        axes: for each axis in presentation order, its axis in memory.
-        presented: the shape in presentation order.
-        order: the presentation axes in memory order.
+        shape: the shape in memory order.
+        axes: for each dim in the network's order, its axis in memory.
+        presented: the shape in the network's order of dims.
+        order: for each axis in memory, the index of its dim in the network's order.
     """
 
     binding: int
@@ -100,9 +102,9 @@ class FastOutput:
 
     @classmethod
     def of(cls, delivery: Delivery, inputs: int) -> FastOutput | None:
-        """Return the fast path of an output, or None if it has none.
+        """Return the fast path of an output.
 
-        It has none if its memory is an input's or a constant's, or if its layout has blocks.
+        Returns None if the output's memory is an input's or a constant's, or its layout has blocks.
 
         Args:
             delivery: the output.
@@ -126,7 +128,7 @@ class FastOutput:
         )
 
     def memory(self, array: object) -> Array | None:
-        """Return an array's bytes if the last step may write to it, else None."""
+        """Return the bytes of ``array`` if a plan can write the output to it, else None."""
         if type(array) is not np.ndarray or array.dtype != self.dtype:
             return None
         if array.shape != self.presented:

@@ -21,12 +21,13 @@ HINTS = ("latency", "throughput")
 
 
 def executors_of(threads: int | None, streams: int | None, hint: str) -> list[Executor]:
-    """Return the executors of a session, one a stream.
+    """Return the executors of a session, one for each stream.
 
     Args:
-        threads: the threads of all streams; None is every processor that the process may use.
+        threads: the number of kernel threads of all streams together; None is every processor that
+            the process may use.
         streams: the number of concurrent runs; None lets the hint decide.
-        hint: ``"latency"`` (one stream) or ``"throughput"`` (one stream a thread).
+        hint: ``"latency"`` (one stream) or ``"throughput"`` (one stream for each thread).
 
     Raises:
         InputError: an argument is out of range.
@@ -43,7 +44,7 @@ class Lane:
     """A stream: its thread team and memory, for one run at a time.
 
     Attributes:
-        executor: the executor of its thread and team.
+        executor: the executor that the runs of the lane use.
         arena: the memory of values between steps.
     """
 
@@ -59,7 +60,7 @@ class Lanes:
         every: the lanes, at least one.
 
     Attributes:
-        runs: the lane of each current run; a key is a new object per run.
+        runs: the lane of each run in progress; each key is an object made for the run.
     """
 
     every: Sequence[Lane]
@@ -71,7 +72,7 @@ class Lanes:
 
     @property
     def threads(self) -> int:
-        """The number of kernel threads of all lanes."""
+        """The number of kernel threads of all lanes together."""
         return sum(lane.executor.threads for lane in self.every)
 
     @property
@@ -91,7 +92,9 @@ class Lanes:
         return next((lane for lane in self.every if lane not in taken), None)
 
     def run(self, work: Callable[[Lane], T]) -> T:
-        """Run ``work`` in an idle lane, else queue it in the next one; return its result."""
+        """Call ``work`` with an idle lane, or with the next in turn if all are busy; return its
+        result.
+        """
         lane = (self.idle if self.runs else self.every[0]) or next(self._turns)
         run = object()
         try:

@@ -21,8 +21,9 @@ class Origin:
             - ``"in memory"``: an earlier run of the session, or a binding, used this plan already;
             - ``"specialised"``: a symbolic plan was evaluated for these sizes;
             - ``"planned"``: the planner made or reused a choice and recorded it;
-            - ``"recorded on sizes"``: the same for a network that cannot be traced, because a step
-              of it calls back into Python: each combination of sizes is recorded by itself.
+            - ``"recorded on sizes"``: as ``"planned"``, but the network cannot be traced, for
+              instance since a step calls back into Python: each combination of sizes is recorded
+              by itself.
         cached: the symbolic plan, or the planner's choice, was read from the cache on disk.
 
     >>> from ops import Relu

@@ -1,4 +1,4 @@
-"""Parallel work: one function on many items, on several threads if that takes long."""
+"""Parallel work: a function is applied to many items, on several threads if that takes long."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def all_of(
 
     Args:
         predicate: the function.
-        rows: its arguments.
-        executor: the executor whose number of threads created primitives are compiled for.
+        rows: its arguments, one for each call.
+        executor: the executor for whose number of threads primitives are compiled in the calls.
         threads: the most threads.
-        expected_s: estimated seconds; 0 if unknown, infinity if an early False is likely.
+        expected_s: estimated seconds of all calls; 0 if unknown, infinity if an early False is
+            likely.
     """
     left, failed = iter(rows), list[T]()
 
@@ -56,12 +57,13 @@ def all_of(
 
 
 def side_by_side(work: Callable[[T], object], items: Sequence[T], threads: int) -> None:
-    """Run ``work`` on each item, on this thread and up to ``threads - 1`` others.
+    """Call ``work`` with each item, on this thread and up to ``threads - 1`` others.
 
-    No pool of the standard library: it cannot be imported once the main thread has ended.
+    No pool of the standard library is used: its module cannot be imported once the main thread has
+    ended.
 
     Raises:
-        BaseException: the first one that ``work`` raised; no thread then takes another item.
+        BaseException: the first exception of a call; no thread then takes another item.
     """
     waiting, failed = iter(items), list[BaseException]()
 

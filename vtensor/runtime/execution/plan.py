@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
-#: Steps with the place of each of their slots: a region, and the byte offset in it.
+#: Steps, each with (region, byte offset in it) of each of its slots. Regions are numbered: the
+#: arena, inputs, the plan's own outputs, constants.
 Placed = Sequence[tuple[object, Sequence[tuple[int, int]]]]
 
-#: Runs the steps from a first index up to an end index; None is the end of the plan.
+#: Runs the steps from a first index up to an end index (exclusive); None is the end of the plan.
 RunSteps = Callable[[int, "int | None"], None]
 
 #: Called with a RunSteps and with the memory between the steps.
@@ -52,15 +53,16 @@ NESTED = "a step of a run cannot run its own session\n  to fix: give it a Sessio
 
 @dataclass(frozen=True)
 class Conversion:
-    """A Transform that runs each time, or a run's copy of an input or output.
+    """A Transform that each run executes, or a run's copy of an input or output.
 
     Attributes:
-        source, target: the layouts; source is None for a copy.
+        source, target: the layouts before and after; source is None for a copy.
         bytes: bytes read plus bytes written, padding included.
-        library: the library that runs it.
-        reasons: every requirement that caused it, with the layout it met; empty for a copy.
-        node: its name in the plan; a copy's name tells the input or output.
-        value: the name of the transformed value.
+        library: the library that runs the conversion.
+        reasons: every requirement that caused the conversion, with the layout that the value had;
+            empty for a copy.
+        node: the name of the Transform's node; for a copy, ``copy of`` an input or output.
+        value: the name of the converted value.
     """
 
     source: Layout | None
@@ -73,7 +75,12 @@ class Conversion:
 
     @classmethod
     def of_copy(cls, name: str, part: Part) -> Conversion:
-        """Return a run's copy to or from a part; ``name`` is such as ``"input x"``."""
+        """Return a run's copy of an input or output.
+
+        Args:
+            name: the kind and the name of the value, such as ``"input x"``.
+            part: the memory in the plan's layout.
+        """
         moved = 2 * part.array.nbytes
         return cls(None, part.layout, moved, "numpy", (), f"copy of {name}", name.split()[-1])
 
@@ -85,9 +92,10 @@ class Nodes:
     Attributes:
         graph: the checked and optimised graph.
         recorded: the steps in execution order.
-        placement: the places of all memory that the steps touch.
+        placement: where all memory that the steps touch is.
         preferences: the libraries that could run each node.
-        resolved: the graph before any pass, or a function that makes it; None if it is ``graph``.
+        resolved: the lowered graph before any pass, or a function that makes it; None if it is
+            ``graph``.
     """
 
     graph: LoweredGraph
@@ -102,9 +110,9 @@ class Ends:
     """The storages of a recorded graph's inputs and outputs.
 
     Attributes:
-        inputs: of the inputs, in order.
-        outputs: of the outputs, in order, as recorded.
-        own: as in ``PlanPorts``.
+        inputs: the storages of the inputs, in order.
+        outputs: the storages of the outputs, in order, as recorded.
+        own: storages that own an output's memory and are neither an input's nor a constant's.
         deliveries: the outputs, by name.
     """
 
@@ -115,7 +123,12 @@ class Ends:
 
     @classmethod
     def of(cls, graph: LoweredGraph, storages: Mapping[str, TensorStorage]) -> Ends:
-        """Return the inputs' and outputs' storages of a graph, given the storage of each value."""
+        """Return the storages of a graph's inputs and outputs.
+
+        Args:
+            graph: the recorded graph.
+            storages: the storage of each value, by name.
+        """
         inputs = [storages[name] for name in graph.inputs]
         outputs = [storages[name] for name in graph.outputs.values()]
         roots, input_set = dict.fromkeys(output.root for output in outputs), {*inputs}
@@ -130,10 +143,10 @@ class Ends:
 
 @dataclass(frozen=True)
 class PlanPorts:
-    """The inputs that runs of a plan bind and the outputs that they deliver.
+    """The inputs that runs of a plan bind and the outputs that runs deliver.
 
     Attributes:
-        inputs: the bound inputs, in order.
+        inputs: the type, dims and layout of each input, in order.
         own: storages that own an output's memory and are neither an input's nor a constant's.
         deliveries: the outputs, by name.
     """
@@ -144,17 +157,17 @@ class PlanPorts:
 
 
 class Plan(OneProcess):
-    """Steps and the places of their operands; on demand, the nodes of the lowered graph.
+    """Steps and the memory of their operands; on demand, the nodes of the lowered graph.
 
     Args:
         brought: the inputs and outputs of its runs.
-        steps: native steps and call-backs, with the place of each of their slots.
+        steps: native steps and call-backs, with (region, byte offset) of each of their slots.
         nbytes: the size of the arena, in bytes.
         live: the bytes of the arena in use at the busiest step: a lower bound of ``nbytes``.
-        constants: the memory of the regions after the inputs' and outputs'.
+        constants: the memory of constants, whose regions follow those of inputs and outputs.
         packed: the packed constants, kept alive by the plan.
         workspace: the memory and threads that the session's plans share.
-        nodes: makes the lowered graph's nodes and their steps.
+        nodes: makes the lowered graph and its steps, for inspection.
         calls_back: True if some steps are call-backs into Python, which read memory through
             storages.
         strictly: makes the plan without approximate variants that repeats a run with non-finite
@@ -162,9 +175,10 @@ class Plan(OneProcess):
 
     Attributes:
         origin: the way in which the plan was found.
-        taken_from: the input shapes that its choice was made for, or None if they are the plan's
-            own. The certificate is kept only if it holds for the plan's own sizes.
-        anew: names of the nodes that were chosen for the plan's own sizes; the others are hints.
+        taken_from: the input shapes for which the plan's choice was made; None if they are the
+            plan's own. The certificate is kept only if it holds for the plan's own sizes.
+        anew: if the choice was made for other shapes, the names of the nodes that were chosen for
+            the plan's own; the other nodes are hints.
         refinement: the background task that may replace the plan in later runs, or None.
         replaces: the ``taken_from`` of the plan that this one replaced in the background, or None.
         recording: the recording of a plan on numbers, to make its symbolic plan; else None.
@@ -209,7 +223,7 @@ class Plan(OneProcess):
             self._placed = ()  # no other lane needs a program
 
     def note_use(self) -> None:
-        """Note that a run or a binding uses this plan, so that later ones find it in memory."""
+        """Note a use by a run or binding; from the second on, ``origin`` is "in memory"."""
         if self._was_used:
             self.origin = IN_MEMORY
         self._was_used = True
@@ -228,12 +242,12 @@ class Plan(OneProcess):
 
     @cached_property
     def nodes(self) -> Nodes:
-        """The nodes of the lowered graph, their steps and the places of the steps' operands."""
+        """The lowered graph, its steps and the placement of their memory; made when first read."""
         return self._workspace.executor.planning(self._make)
 
     @property
     def graph(self) -> LoweredGraph:
-        """The lowered graph."""
+        """The lowered graph of the plan, checked and optimised."""
         return self.nodes.graph
 
     @property
@@ -243,12 +257,12 @@ class Plan(OneProcess):
 
     @property
     def placement(self) -> Placement:
-        """The places of all memory that the steps touch."""
+        """Where all memory that the steps touch is: in the arena, bound by a run, or constants."""
         return self.nodes.placement
 
     @cached_property
     def resolved(self) -> LoweredGraph:
-        """The graph before any pass."""
+        """The lowered graph before any pass of the optimiser."""
         source = self.nodes.resolved
         if not callable(source):
             return source or self.graph
@@ -256,16 +270,16 @@ class Plan(OneProcess):
 
     @cached_property
     def strict(self) -> Plan:
-        """The plan that repeats runs with non-finite numbers; itself if runs do not check."""
+        """The plan that repeats runs with non-finite numbers; this plan if runs do not check."""
         return self if self._strictly is None else self._strictly()
 
     @property
     def lanes(self) -> Lanes:
-        """The lanes that its runs take."""
+        """The lanes of the session, in which the plan runs."""
         return self._workspace.lanes
 
     def program(self, lane: Lane) -> Program:
-        """Return the steps bound to a lane's memory."""
+        """Return the native program of the steps on a lane's arena, compiled at its first use."""
         program = self._programs.get(lane)
         if program is None:
             program = self._programs.setdefault(lane, self._program(lane.arena))
@@ -273,7 +287,10 @@ class Plan(OneProcess):
 
     @cached_property
     def exponents(self) -> Sequence[tuple[int, int]]:
-        """The exponent bits of inputs' and outputs' elements; empty if runs do not check them."""
+        """For each input and each of ``own``: (bytes of an element, mask of its exponent bits).
+
+        Empty if runs do not check that elements are finite.
+        """
         if self._strictly is None:
             return ()
         dtypes = [*(value.dtype for value in self.inputs), *(value.dtype for value in self.own)]
@@ -281,17 +298,17 @@ class Plan(OneProcess):
 
     @property
     def own_sizes(self) -> tuple[int, ...]:
-        """The bytes that each run allocates for each output."""
+        """The bytes that a run allocates for each of the storages in ``own``."""
         return tuple(root.nbytes for root in self.own)
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """The names of the passes that ran."""
+        """The names of the passes that the plan's graph went through, in order."""
         return self.graph.passes
 
     @property
     def certificate(self) -> Certificate | None:
-        """The last solver pass's proof about the remaining Transforms; None if no solver ran."""
+        """The proof of the last pass with a solver about the choice; None if no solver ran."""
         return self.graph.certificate
 
     @property
@@ -303,7 +320,7 @@ class Plan(OneProcess):
 
     @property
     def conversions(self) -> list[Conversion]:
-        """The Transforms that run in every run."""
+        """The Transforms that each run executes, in order."""
         values = self.graph.values
         rows = []
         for node in self.graph.transforms():
@@ -322,7 +339,7 @@ class Plan(OneProcess):
         return rows
 
     def kernels(self) -> Counter[tuple[str, str]]:
-        """Return the number of steps by (library, kernel)."""
+        """Return the number of steps for each (library, kernel)."""
         return Counter((step.library, step.kernel) for step in self.recorded)
 
     def sizes(self, output: str) -> Mapping[str, int]:
@@ -330,7 +347,7 @@ class Plan(OneProcess):
         return self.deliveries[output].value.dims
 
     def check_out(self, into: Mapping[str, Array]) -> None:
-        """Check that outputs may be written to arrays.
+        """Check that outputs may be written to the arrays of ``into``, by name of the output.
 
         Raises:
             InputError: an array has another shape than its output, or is a constant's memory.
@@ -348,8 +365,9 @@ class Plan(OneProcess):
         Args:
             bindings: dense arrays: the inputs, then the memory of the outputs in ``own``.
             times: receives the begin and the end of each step, in nanoseconds of the steady clock:
-                int64, two elements a step.
-            one_by_one: run each step from Python, with the same results, to find a faulty step.
+                int64, two elements for each step; None measures nothing.
+            one_by_one: True runs each step from Python, with the same results, to find a faulty
+                step.
 
         Returns:
             False if an input or output is not finite, so that the strict plan must repeat the run.
@@ -382,7 +400,7 @@ class Plan(OneProcess):
             raise typed from error
 
     def _program(self, arena: Arena) -> Program:
-        """Compile the steps to a program on an arena."""
+        """Return the native program of the steps on an arena."""
         from vtensor.runtime import _replay
 
         inputs = [value.nbytes for value in self.inputs]
@@ -390,7 +408,10 @@ class Plan(OneProcess):
         return _replay.Program(regions, self._placed, repeatable=True)
 
     def _typed(self, error: RuntimeError) -> Exception | None:
-        """Return a failed step's error with its node's name; None for a call-back's own error."""
+        """Return a VTensorError that names the node of the failed step.
+
+        Returns None if the error was raised by a call-back itself.
+        """
         from vtensor.runtime import _replay
 
         if isinstance(error, _replay.Busy):
@@ -403,14 +424,15 @@ class Plan(OneProcess):
         return None
 
     def visit(self, bindings: Sequence[Array], visitor: Visitor) -> None:
-        """Run a visitor that executes ranges of steps from Python.
+        """Call a visitor that runs ranges of steps from Python and may read memory in between.
+
+        In background work each range of steps queues for the executor by itself, so other plans
+        must not use the workspace meanwhile.
 
         Args:
             bindings: dense arrays: the inputs, then the memory of the outputs in ``own``.
             visitor: called with a function that runs the steps from a first index up to an end
-                index (exclusive) and with the arena. Storages are bound meanwhile. In background
-                work only ranges of steps queue for the executor, so the workspace must not be
-                shared.
+                index (exclusive), and with the bytes of the arena. Storages are bound meanwhile.
         """
         executor = self._workspace.lanes.every[0].executor
 
@@ -439,7 +461,18 @@ class Plan(OneProcess):
                 run_native(step.native, memory, step.node, step.reword)
 
     def _bound(self, bindings: Sequence[Array], run: Callable[[], T]) -> T:
-        """Bind all storages, so that Python can read them, and return the result of ``run``."""
+        """Bind all storages to their memory, so that Python can read them, and call ``run``.
+
+        Args:
+            bindings: dense arrays: the inputs, then the memory of the outputs in ``own``.
+            run: called while storages are bound.
+
+        Returns:
+            The result of ``run``.
+
+        Raises:
+            NestedRunError: the storages are bound already: a step runs its own session.
+        """
         if any(
             tensor_storage.bound
             for tensor_storage in (*self.placement.bound, *self.placement.offsets)

@@ -19,10 +19,11 @@ class PlanStep:
     Attributes:
         node: the node.
         kernels: the library's names of the kernels that run; empty if none runs: the output is the
-            input's memory under other dims, one of them is a part of the other, or there are no
-            elements.
-        library: the library that runs it.
-        unlisted: True if the definition runs it because none of the session's libraries does.
+            input's memory under other dims, the memory of one is a part of the other's, or there
+            are no elements.
+        library: the library that runs the node.
+        unlisted: True if the operator's definition runs the node because none of the session's
+            libraries does.
     """
 
     node: LoweredNode
@@ -32,7 +33,7 @@ class PlanStep:
 
     @property
     def is_transform(self) -> bool:
-        """True for a change of layout."""
+        """True if the node is a Transform."""
         return isinstance(self.node, TransformNode)
 
     @property
@@ -48,23 +49,23 @@ class PlanStep:
 
     @property
     def tuned(self) -> bool:
-        """True if measurements chose another variant than the library would have."""
+        """True if the kernel was chosen by measurements instead of by the library."""
         return isinstance(self.node, OpNode) and bool(self.node.variant.kernel)
 
     @property
     def error(self) -> float | None:
-        """The measured error of an approximate result; None if the variant is strict."""
+        """The measured error of the node's approximate variant; None if the variant is strict."""
         variant = self.node.variant if isinstance(self.node, OpNode) else None
         return variant.error if variant is not None and variant.inexact else None
 
     @property
     def is_reference(self) -> bool:
-        """True if one of its kernels is the library's slow reference code."""
+        """True if one of ``kernels`` is the library's slow reference code."""
         return any(map(reference_kernel, self.kernels))
 
     @property
     def python(self) -> bool:
-        """True if it calls back into Python."""
+        """True if the node calls back into Python."""
         return "python" in self.kernels
 
 
@@ -75,7 +76,7 @@ def steps_of(
 
     Args:
         graph: the checked and optimised graph.
-        recorded: its steps.
+        recorded: the steps of the graph.
         preferences: the libraries that could run each node.
     """
     kernels: dict[str, list[str]] = {}

@@ -15,7 +15,7 @@ from pathlib import Path
 def load_ahead() -> None:
     """Load oneDNN once in the background: the first plan is likely to need it.
 
-    A build that the environment names is left to the code that looks for it.
+    Does nothing if oneDNN is loaded already or an environment variable names its build.
     """
     from libdesc.onednn.native import DIRECTORY_VARIABLE, EXTENSION
     from vtensor.runtime import _replay

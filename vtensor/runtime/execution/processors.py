@@ -21,7 +21,7 @@ class Quota(NamedTuple):
     """The CPU quota of the process's control groups.
 
     Attributes:
-        processors: the processors' worth of time in each period; infinity without a quota.
+        processors: CPU time per period divided by the period; infinity without a quota.
         period_us: the period, in microseconds.
     """
 
@@ -34,7 +34,7 @@ NO_QUOTA = Quota(math.inf, 100_000)
 
 
 def available_threads() -> int:
-    """Return how many threads can run at once: a quota of 1.5 processors gives two."""
+    """Return how many threads can run at once; a quota of 1.5 processors gives 2."""
     return min(_processors(), max(1, math.ceil(min(1 << 30, quota().processors))))
 
 
@@ -49,6 +49,10 @@ def quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> Quota:
 
     Source: Linux, admin-guide/cgroup-v2 (``cpu.max``), scheduler/sched-bwc
     (``cpu.cfs_quota_us``).
+
+    Args:
+        membership: the file that lists the process's control groups.
+        mount: the folder in which control groups are mounted.
     """
     group_folders = folders("cpu", membership, mount)
     quotas = (
@@ -65,10 +69,14 @@ def _processors() -> int:
 
 
 def _quota(*files: Path) -> Quota:
-    """Return one group's quota; ``NO_QUOTA`` if it sets none or has no such file."""
+    """Return the quota of a control group; ``NO_QUOTA`` if it sets none or a file is missing.
+
+    Args:
+        files: the files that hold the quota and the period, in this order; one may hold both.
+    """
     try:
         allowed, period = map(int, " ".join(file.read_text() for file in files).split())
-    except (OSError, ValueError) as error:  # also for "max 100000"
+    except (OSError, ValueError) as error:  # a group without a quota has "max 100000"
         pass_signals(error)
         return NO_QUOTA
     return Quota(allowed / period, period) if allowed > 0 and period > 0 else NO_QUOTA

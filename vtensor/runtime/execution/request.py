@@ -1,9 +1,9 @@
-"""A request: a plan and the wanted outputs. Every run executes one, in three steps.
+"""A request: a plan and the wanted outputs. Every run executes a request, in three phases.
 
 ``fed`` finds the inputs' memory in place, or ``Feed`` converts them; ``run`` finds memory for the
 outputs (the caller's arrays if ``own`` or ``places`` can use them) and replays the plan on both;
 ``arrays`` or ``results`` delivers the outputs. Facts that hold for all runs are computed when the
-request is made. ``direct`` does the three steps in one native call if all arrays are plain
+request is made. ``direct`` does the three phases in one native call if all arrays are plain
 (``direct.py``).
 """
 
@@ -27,8 +27,9 @@ from vtensor.storage.inputs import Feed
 if TYPE_CHECKING:
     from vtensor.runtime.planning.keys import PlanKey
 
-#: A finished run: its bindings (inputs first), the outputs that were written to their final memory,
-#: and False if numbers were not finite, so that the strict plan must repeat the run.
+#: A finished run: the arrays that it bound (inputs first), the names of outputs that the plan wrote
+#: to their final memory, and False if numbers were not finite, so that the strict plan must repeat
+#: the run.
 Ran = tuple[list[Array], frozenset[str], bool]
 
 #: The copies of a run, by name of the input or output.
@@ -39,7 +40,12 @@ LastRun = tuple[Plan, Copies]
 
 
 def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
-    """Return a run's copies: inputs that the plan takes in no such layout, and moved outputs."""
+    """Return the copies of a run, by name of the input or output.
+
+    Args:
+        feeds: the inputs, by name; those with another layout than the plan's were copied.
+        results: the outputs.
+    """
     moved = {
         name: Conversion.of_copy(f"input {name}", feed.part)
         for name, feed in feeds.items()
@@ -54,19 +60,20 @@ def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A plan, the outputs wanted of it, and the arrays that it takes in place.
+    """A plan, the outputs wanted of it, and the conditions for runs without conversions.
 
     Attributes:
         plan: the plan.
         key: the shapes, types and layouts that the plan is made for.
-        names: the wanted outputs, in order.
-        every: True if these are all outputs of the network.
+        names: the names of the wanted outputs, in order.
+        every: True if ``names`` are all outputs of the network.
         inputs: the fast path of each input; None if an input's value decides shapes, so that each
             run must read it.
-        sizes: the bytes that a run allocates for each output.
+        sizes: the bytes that a run allocates for each storage in ``plan.own``.
         deliveries: the wanted outputs, in order.
-        placed: names of the outputs that own their memory.
-        fast_outputs: the outputs as NumPy sees their memory; None if one must be copied or
+        placed: the names of outputs that share their memory with no input, constant or earlier
+            wanted output.
+        fast_outputs: the wanted outputs as NumPy sees their memory; None if one must be copied or
             unpacked.
     """
 
@@ -82,7 +89,13 @@ class Request:
 
     @classmethod
     def of(cls, plan: Plan, key: PlanKey, wanted: Sequence[str], every: bool) -> Request:
-        """Return the request for these outputs of a plan; later runs reuse it."""
+        """Return the request for outputs of a plan; later runs reuse it.
+
+        Args:
+            plan, key: the plan and its key.
+            wanted: the names of the outputs, in order.
+            every: True if ``wanted`` are all outputs of the network.
+        """
         is_fast = all(row.value is None for row in key.inputs)
         inputs = tuple(map(FastInput.of, plan.inputs))
         deliveries = tuple(plan.deliveries[name] for name in wanted)
@@ -109,7 +122,7 @@ class Request:
 
     @cached_property
     def direct(self) -> DirectRequest | None:
-        """The request as one native call; None if a run's array may not be plain."""
+        """The request as one native call; None if an input or output may be no plain array."""
         inputs, outputs = self.inputs, self.fast_outputs
         if inputs is None or outputs is None or self.plan.calls_back:
             return None
@@ -118,16 +131,20 @@ class Request:
         return DirectRequest(self.plan, self.names, self.every, inputs, outputs)
 
     def like(self, other: Request) -> bool:
-        """Return whether both want the same outputs of the same plan."""
+        """Return whether ``other`` wants the same outputs of the same plan."""
         return self.plan is other.plan and self.names == other.names
 
     def fed(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
     ) -> list[Array] | None:
-        """Return the inputs' memory if all can be used in place.
+        """Return the memory of each input if the run fits the request and all are usable in place.
 
-        None if the run asks for other outputs, or if the general path must convert or refuse an
-        input.
+        Returns None if the run asks for other outputs, or if the general path must convert or
+        refuse an input.
+
+        Args:
+            outputs: the names that the run asks for; None is all outputs.
+            inputs: the arrays of the run, by name.
         """
         if self.inputs is None or type(inputs) is not dict or len(inputs) != len(self.inputs):
             return None
@@ -144,9 +161,14 @@ class Request:
         return memories
 
     def own(self, out: object, fed: Sequence[Array]) -> dict[int, Array] | None:
-        """Return the memory of the arrays that outputs are written to, by binding.
+        """Return the memory of the caller's arrays for outputs.
 
-        None if the general path must copy to an array or refuse it.
+        The keys are indices among the arrays that the run binds. Returns None if the general path
+        must copy to an array or refuse it.
+
+        Args:
+            out: the caller's arrays, by name of the output; None or empty for none.
+            fed: the memory of the inputs.
         """
         if not out and (out is None or type(out) is dict):
             return {}
@@ -176,14 +198,16 @@ class Request:
         """Run the plan on the inputs' memory and on memory chosen for the outputs.
 
         Args:
-            fed: dense arrays, as the plan takes them.
-            into: checked arrays to write outputs to, by name. The last step writes to an array that
-                has the plan's layout and overlaps no input.
-            times, one_by_one: as in ``Plan.replay``.
-            own: memory for some of the outputs, by binding, as ``self.own`` returns it.
+            fed: the inputs as dense arrays in the plan's layouts.
+            into: checked arrays for outputs, by name. The plan writes directly to an array that has
+                the plan's layout and overlaps no input.
+            times: receives the begin and the end of each step, in nanoseconds; None measures
+                nothing.
+            one_by_one: True runs each step from Python, to find a faulty step.
+            own: memory for some of the outputs, as ``self.own`` returns it.
 
         Raises:
-            NativeError: a library failed; what ``into`` holds then is unspecified.
+            NativeError: a library failed; the contents of ``into`` are then unspecified.
             MemoryError: there is no memory for the outputs.
         """
         bindings, placed = [*fed], self.placed
@@ -199,7 +223,12 @@ class Request:
         return bindings, placed, self.plan.replay(bindings, times, one_by_one)
 
     def arrays(self, ran: Ran, out: Mapping[str, Any] | None = None) -> list[Array]:
-        """Return the outputs of a run whose outputs all have new memory or memory from ``own``."""
+        """Return the outputs, in order, of a run that was given no ``into``.
+
+        Args:
+            ran: the finished run.
+            out: the caller's arrays, whose memory was ``own``, by name of the output.
+        """
         if self.fast_outputs is None:
             return [result.array() for result in self.results(ran)]
         bindings, *_ = ran
@@ -212,6 +241,11 @@ class Request:
         return [out.get(name, array) for name, array in zip(self.names, delivered, strict=True)]
 
     def results(self, ran: Ran, into: Mapping[str, Array] | None = None) -> list[Result]:
-        """Return the outputs of a run and which of them are copies."""
+        """Return the outputs of a run, in order, and write to ``into`` those not yet there.
+
+        Args:
+            ran: the finished run.
+            into: the caller's arrays, by name of the output.
+        """
         bindings, placed, _ = ran
         return deliver(self.deliveries, bindings, placed, into or {})

@@ -15,23 +15,29 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Failure:
-    """A function from a step's words to an error message: ``Call.failure`` without the call."""
+    """A function that adds the node's name and operands to a step's own error text.
+
+    Attributes:
+        op_name, node: the names of the operator and of the node.
+        rows: the element type and dims of each operand, by role.
+        renamed: (name in ``rows``, name in the node) of generated dims.
+        numbers: the values of the trace of the sizes, by place; empty if the call was not traced.
+    """
 
     op_name: str
     node: str
     rows: Mapping[str, tuple[str, Mapping[str, int]]]
     renamed: tuple[tuple[str, str], ...] = ()
-    #: The traced sizes' values, by place; empty if the call was not traced.
     numbers: Sequence[Any] = ()
 
     @classmethod
     def of(cls, call: Call) -> Failure:
-        """Return the function for a call."""
+        """Return the function for the steps of a call."""
         operands = zip(call.roles, call.operands, strict=True)
         return cls(call.op_name, call.node, {role: (t.dtype, t.dims) for role, t in operands})
 
     def __call__(self, text: str) -> str:
-        """Return the message: ``text`` with the node's name and operands."""
+        """Return the message: ``text`` with the node's name and its operands' types and dims."""
         names = dict(self.renamed)
         rows = {
             role: (dtype, {names.get(dim, dim): self._number(n) for dim, n in dims.items()})
@@ -50,7 +56,7 @@ class Code:
 
     Attributes:
         kernel: the library's name for its implementation.
-        access: how it uses each slot: "read", "write", both or "scratch".
+        access: the use of each slot: "read", "write", both or "scratch".
     """
 
     kernel: str = ""
@@ -61,8 +67,8 @@ class StepRef(NamedTuple):
     """A reference to a native step that depends on symbols, used while a plan is recorded.
 
     Attributes:
-        source: the number of its kind of calls in the plan; the first is 1.
-        place: its place among the values of that kind's trace.
+        source: the number of the call kind that makes the step; the first of a plan is 1.
+        place: the step's place on the trace of that call kind.
         now: the step for the current sizes.
     """
 
@@ -76,16 +82,16 @@ class StepRef(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RecordedStep:
-    """One action of a run: a native step on these operands, or a call back into Python.
+    """A native step on operands, or a call back into Python.
 
     Attributes:
-        node: the node of the lowered graph that it belongs to.
+        node: the name of the node of the lowered graph that the step belongs to.
         library: the library whose code runs.
         kernel: the library's name for its implementation; ``python`` for a call-back.
-        native: the step, or None for a call-back.
+        native: the native step; None for a call-back.
         slots: storages, and sizes in bytes of scratch slots; for a call-back, all operands.
-        callback: the function to call, or None for a native step.
-        replaces: for an output, the operands over which the step may write it.
+        callback: the function to call; None for a native step.
+        replaces: for an output, the operands whose memory the step may overwrite with it.
         reword: turns the step's own words into the message of an error that its operands caused.
         code: the compiled form, shared by the steps with the same native step.
     """
@@ -106,12 +112,12 @@ class RecordedStep:
         storages: Mapping[TensorStorage, TensorStorage],
         renamed: tuple[tuple[str, str], ...],
     ) -> RecordedStep:
-        """Return the same native step for another node.
+        """Return a step with the same native step on the operands of another node.
 
         Args:
             node: the other node's name.
-            storages: maps each storage of this step to the other node's storage.
-            renamed: old and new names of dims, for messages.
+            storages: the other node's storage for each storage of this step.
+            renamed: (old name, new name) of generated dims, for messages.
         """
         slots = [slot if isinstance(slot, int) else storages[slot] for slot in self.slots]
         replaces = {

@@ -1,4 +1,4 @@
-"""Release of what planning leaves: unused kernels, code pages that no run needs, free memory."""
+"""Release of memory after planning: unused kernels, code pages that no run needs, free memory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _log = logger(__name__)
 
 
 def trim_kernels() -> None:
-    """Let libraries drop the kernels that this thread compiled for a plan and the plan does not
+    """Let libraries drop the kernels that this thread compiled for a plan but the plan does not
     use.
 
-    Inside the planning of another plan nothing happens: that plan's end drops them.
+    Does nothing while the thread plans: the call after the outermost planning drops them.
     """
     loaded_registry = getattr(sys.modules.get("libdesc.registry"), "ready", None)
     # ``loaded_registry`` is missing while the module is imported

@@ -22,8 +22,9 @@ class Difference:
     Attributes:
         about: ``plan``, ``node`` or ``cost``.
         name: the node's name, or the file's section if ``about`` is ``plan``.
-        field: the field that differs; ``order`` if the same nodes run in another order.
-        a, b: the field's two values; None if a file lacks it.
+        field: the field that differs; ``order`` if the same nodes run in another order; empty for
+            costs, and for a node that is in one file only.
+        a, b: the field's values in the two files; None if a file lacks the field.
     """
 
     about: str
@@ -34,13 +35,13 @@ class Difference:
 
 
 def differences(a: Lock, b: Lock, costs: bool = True) -> list[Difference]:
-    """Return the differences of two plans, in the order of the files.
+    """Return the differences of two lock files, in the order of their sections.
 
     Reasons are not compared: they name source lines.
 
     Args:
-        a, b: the plans.
-        costs: compare the costs of nodes as well.
+        a, b: the lock files.
+        costs: True compares the costs of nodes as well.
     """
     rows = [*_plan_differences(a, b), *node_differences(a.choices, b.choices)]
     return [*rows, *_costs(a, b)] if costs else rows
@@ -63,7 +64,9 @@ def _plan_differences(a: Lock, b: Lock) -> Iterator[Difference]:
 
 
 def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
-    """Yield the differences of nodes' choices, then the first difference in their order."""
+    """Yield the differences of each node of two choices, then the first one in the running order
+    of the nodes that both have, if that differs.
+    """
     rows = [{row.name: row for row in choices.rows} for choices in (a, b)]
     for name in dict.fromkeys([*rows[0], *rows[1]]):
         yield from _fields(
@@ -79,7 +82,12 @@ def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
 
 
 def _compared_fields(choices: Choices, row: NodeChoice | TransformNode | None) -> Mapping[str, Any]:
-    """Return the fields of a node that are compared; empty if there is no node."""
+    """Return the fields of a node that are compared, by name; empty if there is no node.
+
+    Args:
+        choices: the choice that the node belongs to.
+        row: the node; None if the choice lacks it.
+    """
     if row is None:
         return {}
     if isinstance(row, TransformNode):
@@ -104,7 +112,14 @@ def _compared_fields(choices: Choices, row: NodeChoice | TransformNode | None) -
 def _fields(
     about: str, name: str, a: Mapping[str, Any], b: Mapping[str, Any]
 ) -> Iterator[Difference]:
-    """Yield the fields in which two tables differ; a single row if a node is in one file only."""
+    """Yield a difference for each field in which two tables differ.
+
+    A node that is in one file only gives a single difference, whose field is empty.
+
+    Args:
+        about, name: the section and name that the differences get.
+        a, b: the tables of the two files; empty if the file lacks the node.
+    """
     if about == "node" and not (a and b):
         whole = [f"{row['operator']} on {row['library']}" if row else None for row in (a, b)]
         yield Difference(about, name, "", *whole)
@@ -125,7 +140,10 @@ def _text(value: object) -> str | None:
 
 
 def _costs(a: Lock, b: Lock) -> Iterator[Difference]:
-    """Yield the differing costs of nodes that are in both files."""
+    """Yield a difference for each node that has a cost in both files, if the costs differ.
+
+    Times within ``TOLERANCE`` of each other count as equal.
+    """
     for name, left in a.costs.items():
         right = b.costs.get(name)
         if right is None:

@@ -46,21 +46,23 @@ _HEAD = """\
 
 @dataclass(frozen=True)
 class Lock:
-    """A plan as a lock file holds it.
+    """The content of a lock file: a plan.
 
     Attributes:
         model: the network's name.
         content: a digest of the network: nodes, parameters, sizes, constants.
-        versions: the versions of VTensor and its libraries, with the instruction sets they use, by
-            name.
-        processor, threads: the machine that the plan was made on.
+        versions: the versions of VTensor and its libraries, with the instruction sets that they
+            use, by name.
+        processor, threads: the processor and the number of kernel threads that the plan was made
+            for.
         options: the session's options that the plan depends on.
-        passes: the passes that made it.
-        choices: the choice.
-        costs: by node, the nanoseconds and how they are known; ``open`` if there was a choice.
-        certificate: the solver's proof and the errors it holds for.
-        file: the path that it was read from; empty if it was not read.
-        lines: the line of each node in the file.
+        passes: the names of the passes that made the plan.
+        choices: the choice of the plan.
+        costs: a row for each node, by name: ``ns`` (nanoseconds), ``basis`` (how these are known),
+            ``bytes`` for a Transform, ``open`` if several variants were compared.
+        certificate: the solver's proof, and the errors for which it holds; None without one.
+        file: the path from which the lock file was read; empty if it was not read.
+        lines: the line number of each node in the file; empty if unknown.
     """
 
     model: str
@@ -78,15 +80,16 @@ class Lock:
 
     @property
     def proof(self) -> ErrorProof | None:
-        """The errors that the plan's proof allows for; None if all of it is strict."""
+        """The errors of approximate nodes in the plan's certificate; None for a strict plan."""
         return self.certificate.errors if self.certificate is not None else None
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> Lock:
-        """Read a file.
+        """Return the lock of a file.
 
         Raises:
-            LockError: the file cannot be read or its content is invalid; names the line or key.
+            LockError: the file cannot be read or its content is invalid; the message names the line
+                or key.
         """
         name = os.fspath(file)
         try:
@@ -101,15 +104,15 @@ class Lock:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], text: str, file: str) -> Lock:
-        """Return a lock file from its parsed TOML.
+        """Return the lock of a parsed file.
 
         Args:
             data: the parsed TOML.
-            text: its text, to number lines.
-            file: its path, for messages.
+            text: the text of the file, to number lines.
+            file: the path of the file, for messages.
 
         Raises:
-            LockError: the content is invalid; names the line or key.
+            LockError: the content is invalid; the message names the line or key.
         """
         top = Table(data, file)
         top.only(
@@ -123,7 +126,7 @@ class Lock:
             number for number, line in enumerate(text.split("\n"), 1) if line.strip() == "[[node]]"
         ]
         if len(lines) != len(nodes):
-            lines = []  # the file has another spelling of them
+            lines = []  # the file spells a ``[[node]]`` line otherwise
         for index, node in enumerate(nodes):
             line = f":{lines[index]}" if lines else ""
             nodes[index] = replace(node, where=f"{file}{line}: node {node.get('name', str)!r}")
@@ -178,7 +181,10 @@ class Lock:
             raise InputError(f"{os.fspath(file)}: cannot be written: {reason(error)}") from error
 
     def layouts(self, source: Source) -> tuple[dict[str, Layout], dict[str, Layout]]:
-        """Return the layouts of inputs and of outputs, by name.
+        """Return the layouts of inputs, and those of outputs, each by name.
+
+        Args:
+            source: the model that is to run.
 
         Raises:
             LockError: the model has other inputs or outputs.
@@ -207,10 +213,11 @@ class Lock:
             raise LockError(f"{self.file}, {error}") from error
 
     def refused(self, faults: Sequence[tuple[int | None, str]]) -> LockError:
-        """Return the error of lines that no longer hold.
+        """Return the error for lines that no longer hold.
 
         Args:
-            faults: the index of each row, or None for the whole file; and the reason.
+            faults: for each, the index in ``choices.rows``, or None for the file as a whole; and
+                the reason.
         """
         rows = []
         for place, text in faults:
@@ -222,7 +229,11 @@ class Lock:
         return LockError("\n".join([head, *rows, f"  to fix: {self._remedy()}"]))
 
     def other(self, why: str) -> LockError:
-        """Return the error of a file that belongs to another model."""
+        """Return the error for a file that belongs to another model.
+
+        Args:
+            why: what differs.
+        """
         version = self.versions.get("vtensor", "another")
         by = "" if version == __version__ else f", or VTensor {version} reads it differently"
         return LockError(
@@ -235,7 +246,7 @@ class Lock:
 
 
 def content(graph: Graph) -> str:
-    """Return a digest of a network: of its text without its name, and of its constants' bytes."""
+    """Return the digest of a network: of its text without the name, and of its constants' bytes."""
     import numpy as np
 
     digest = sha256(str(graph).partition("\n")[2].encode())

@@ -27,8 +27,11 @@ DEFAULTS: Mapping[str, object] = {
 def check_alone(**options: object) -> None:
     """Check that a session with a lock file is given no option that the file fixes.
 
+    Args:
+        options: the options of the session that lock files fix, by name.
+
     Raises:
-        InputError: an option is given; names it.
+        InputError: an option differs from its default; the message names it.
     """
     twice = [name for name, value in options.items() if value != DEFAULTS[name]]
     if twice:
@@ -40,9 +43,9 @@ def check_alone(**options: object) -> None:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The options of a session that its plans depend on, as ``Session`` has them.
+    """The options of a session that its plans depend on; the fields are options of ``Session``.
 
-    The tolerance is None if no times were measured, so that nothing was chosen by it.
+    The tolerance is None if no times were measured: it then decided nothing.
     """
 
     optimize: tuple[str, ...]
@@ -56,7 +59,7 @@ class PlanOptions:
 
     @classmethod
     def read(cls, row: Table) -> PlanOptions:
-        """Return the options in a file's table.
+        """Return the options from their table in a lock file.
 
         Raises:
             LockError: a key is missing or unknown, or its value is invalid.
@@ -78,7 +81,7 @@ class PlanOptions:
         )
 
     def row(self) -> dict[str, Any]:
-        """Return the options as a file's table, without defaults."""
+        """Return the options as a table of a lock file, without those that are None or empty."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {key: value for key, value in values.items() if value not in (None, "", {})}
 

@@ -1,4 +1,4 @@
-"""The certificate of a plan and the measured errors it holds for, as lock files hold them."""
+"""The certificate of a plan, and the errors for which it holds, as rows of lock files."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ Pairs = tuple[tuple[float, float], ...]
 
 
 def proof_row(certificate: Certificate | None) -> dict[str, Any]:
-    """Return a certificate's row without errors; empty if there is no certificate."""
+    """Return a certificate, without its errors, as a row of a lock file; empty without one."""
     proof = {} if certificate is None else asdict(certificate)
     return {key: proof[key] for key in FIELDS if proof.get(key) is not None}
 
 
 def certificate_of(row: Table, errors: ErrorProof | None = None) -> Certificate:
-    """Return the certificate in a file's row.
+    """Return the certificate from its row in a lock file.
+
+    Args:
+        row: the row.
+        errors: the errors for which the certificate holds; None for a strict plan.
 
     Raises:
         LockError: a key is missing or unknown, or its value is invalid.
@@ -48,7 +52,10 @@ def certificate_of(row: Table, errors: ErrorProof | None = None) -> Certificate:
 
 
 def errors_row(certificate: Certificate | None) -> dict[str, Any]:
-    """Return the errors of approximate nodes and their measurements; empty if there are none."""
+    """Return the errors of approximate nodes and their measurements as a row of a lock file.
+
+    The row is empty without a certificate or without approximate nodes.
+    """
     proof = certificate.errors if certificate is not None else None
     if proof is None or not proof.shares:
         return {}
@@ -58,7 +65,7 @@ def errors_row(certificate: Certificate | None) -> dict[str, Any]:
 
 
 def errors_of(row: Table) -> ErrorProof | None:
-    """Return the errors in a file's row; None if the row is empty.
+    """Return the errors of approximate nodes from their row in a lock file; None if it is empty.
 
     Raises:
         LockError: a key is missing or unknown, or its value is invalid.

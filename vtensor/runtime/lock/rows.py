@@ -16,14 +16,15 @@ from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from vtensor.errors import VTensorError
 from vtensor.runtime.lock.toml import Table
 
-#: The operator name of a Transform; and the requirement that any layout fulfils.
+#: The text of a lock file for the operator of a Transform, and for a requirement that every layout
+#: fulfils.
 TRANSFORM, ANY = "Transform", "ANY"
 
 Row = dict[str, Any]
 
 
 def node_rows(choices: Choices) -> list[Row]:
-    """Return a row for each node, in execution order; costs are in ``cost_rows``."""
+    """Return a row for each node, in execution order, without costs."""
     return [
         _transform_row(row, choices) if isinstance(row, TransformNode) else _node_row(row, choices)
         for row in choices.rows
@@ -31,11 +32,14 @@ def node_rows(choices: Choices) -> list[Row]:
 
 
 def cost_rows(graph: LoweredGraph, clock: Clock) -> Row:
-    """Return each node's cost, by name: compared times, or rough ones if there was no choice.
+    """Return a row with the cost of each node, by the node's name.
+
+    The time of a node with several variants is the one that was compared; other times are
+    estimated, and rounded.
 
     Args:
-        graph: the plan's graph.
-        clock: estimates the times that were not compared.
+        graph: the plan's lowered graph.
+        clock: estimates times that were not compared.
     """
     costs: Row = {}
     rows = zip(graph.nodes, Choices.of(graph).rows, strict=True)
@@ -57,7 +61,7 @@ def _estimated(ns: int | None, clock: Clock) -> Row:
 
 
 def rough(number: int) -> int:
-    """Return a number rounded to two digits.
+    """Return a number rounded to two significant digits.
 
     >>> rough(3098), rough(7), rough(0)
     (3100, 7, 0)
@@ -67,7 +71,7 @@ def rough(number: int) -> int:
 
 
 def costs_of(row: Table) -> dict[str, Row]:
-    """Return the costs in a file's table, by node.
+    """Return the rows of costs from their table in a lock file, by node.
 
     Raises:
         LockError: a key is unknown, or its value is invalid.
@@ -83,7 +87,7 @@ def costs_of(row: Table) -> dict[str, Row]:
 
 
 def input_rows(choices: Choices) -> Row:
-    """Return the type, sizes and layout that each input was planned for, by name."""
+    """Return a row for each input, by name: the element type, sizes and layout of the plan."""
     return {
         name: {"dtype": value.dtype, "sizes": dict(value.dims), "layout": str(value.layout)}
         for name, value in choices.inputs.items()
@@ -99,7 +103,7 @@ def _node_row(row: NodeChoice, choices: Choices) -> Row:
     ):
         operand: Row = {"role": role, "value": name, "layout": str(form)}
         if name in row.outputs and (lies := choices.layouts[name]) != form.layout:
-            operand["lies"] = str(lies)  # another spelling of the same layout
+            operand["lies"] = str(lies)  # the value's layout, if spelled otherwise than the form's
         operand |= {"asked": _layout_texts(asked)} if asked.layouts != (form.layout,) else {}
         operands.append(operand | ({"at": asked.place} if asked.place != node_place else {}))
     entry: Row = {
@@ -145,11 +149,11 @@ def _layout_texts(requirement: Requirement) -> list[str]:
 
 
 def choices_of(data: Table, nodes: Sequence[Table]) -> Choices:
-    """Return the choices in a file, with their costs.
+    """Return the choice from the tables of a lock file, with measured times.
 
     Args:
-        data: the file's table.
-        nodes: its nodes' tables.
+        data: the table of the whole file.
+        nodes: the tables of its nodes.
 
     Raises:
         LockError: a key is missing or unknown, or its value is invalid.
@@ -256,7 +260,13 @@ def _refusal(row: Table) -> Refusal:
 
 
 def _requirement(at: str, row: Table, form: Form | None = None) -> Requirement:
-    """Return an operand's requirement; by default its own layout, stated at the node's place."""
+    """Return the requirement of an operand from its row in a lock file.
+
+    Args:
+        at: the source file and line of the requirement if the row has none, as ``FILE:LINE``.
+        row: the operand's row.
+        form: its form, whose layout is required if the row asks for none; None for a Transform.
+    """
     texts, layouts = row.texts("asked"), tuple[Layout, ...]()
     if texts != (ANY,):
         layouts = tuple(map(_parser(row, "asked", Layout), texts))
@@ -268,7 +278,7 @@ def _requirement(at: str, row: Table, form: Form | None = None) -> Requirement:
 
 
 def basis_of(row: Table) -> Basis:
-    """Return the basis of a row's times: declared, measured and so on.
+    """Return how a row's time is known (its key ``basis``): declared, measured and so on.
 
     Raises:
         LockError: the basis is unknown.

@@ -1,4 +1,4 @@
-"""The TOML of lock files: printed for readers, and read key by key."""
+"""The TOML of lock files: written so that people can read it, and read key by key."""
 
 from __future__ import annotations
 
@@ -29,14 +29,19 @@ class Table:
 
     Args:
         data: the table's keys and values.
-        where: the file and line, or the key, at which it begins.
+        where: the file and line, or the key, at which the table begins; for messages.
     """
 
     data: Mapping[str, Any]
     where: str
 
     def get(self, key: str, kind: type[T], default: T | None = None) -> T:
-        """Return a value of a type.
+        """Return the value of a key; ``default`` if the key is missing.
+
+        Args:
+            key: the key.
+            kind: the type that the value must have; for float, an int is converted.
+            default: None refuses a missing key.
 
         Raises:
             LockError: the key is missing without a default, or its value has another type.
@@ -49,7 +54,7 @@ class Table:
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts; empty if the key is missing.
+        """Return the list of texts of a key; empty if the key is missing.
 
         Raises:
             LockError: the value is no list of texts.
@@ -60,7 +65,7 @@ class Table:
         return tuple(values)
 
     def table(self, key: str) -> Table:
-        """Return a nested table; an empty one if the key is missing.
+        """Return the table of a key; an empty one if the key is missing.
 
         Raises:
             LockError: the value is no table.
@@ -68,7 +73,7 @@ class Table:
         return Table(self.get(key, dict, {}), f"{self.where}, {key}")
 
     def tables(self, key: str) -> list[Table]:
-        """Return the tables of a list; empty if the key is missing.
+        """Return the list of tables of a key; empty if the key is missing.
 
         Raises:
             LockError: the value is no list of tables.
@@ -79,17 +84,17 @@ class Table:
         return [Table(table, f"{self.where}, {key}[{at}]") for at, table in enumerate(values)]
 
     def only(self, *keys: str) -> None:
-        """Check that there are no other keys.
+        """Check that the table has no keys but these.
 
         Raises:
-            LockError: there is another key; names the first.
+            LockError: there is another key; the message names the first.
         """
         for key in self.data:
             if key not in keys:
                 raise self.error(key, f"is no key{did_you_mean(key, keys)}")
 
     def error(self, key: str, what: str) -> LockError:
-        """Return the error of a key."""
+        """Return the error for a key, whose message is ``what`` after the place in the file."""
         return LockError(f"{self.where}, {key}: {what}")
 
 
@@ -98,7 +103,7 @@ def _have(value: object) -> str:
 
 
 def toml_lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table's lines of TOML: plain keys first, then tables with a line for each key.
+    """Yield the TOML lines of a table: plain keys first, then tables with a line for each key.
 
     >>> print("\\n".join(toml_lines({"a": 1, "b": {"c": ["x"]}, "d": [{"e": True}]})))
     a = 1
@@ -122,7 +127,7 @@ def toml_lines(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _row_lines(table: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table's keys; a list of tables has a line for each."""
+    """Yield a line for each key of a table; a list of tables has a line for each table."""
     for key, value in table.items():
         if _of_tables(value) and len(value) > 1:
             yield from (f"{_key(key)} = [", *(f"  {_inline(entry)}," for entry in value), "]")

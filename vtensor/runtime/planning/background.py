@@ -34,9 +34,9 @@ T = TypeVar("T")
 #: lock while the worker holds it and is not scheduled.
 NICE = 5
 
-#: Delay of tasks for other processes, in seconds: after the last new task and the last run, and
-#: after the last new task whatever runs. A new shape within it finds the worker idle, and choices
-#: that are measured meanwhile are saved once.
+#: Delays of tasks for other processes, in seconds: since the last run and the last new task; and,
+#: while runs go on, since the last new task alone. A new shape within the delay finds the worker
+#: idle, and choices that are measured meanwhile are saved once.
 IDLE_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 
 #: Poll interval of the idle check, in seconds.
@@ -51,19 +51,20 @@ class PlanStays(Exception):  # no error: the plan stays
 
 
 class BackgroundTask(Generic[T]):
-    """A function that runs once in the background and hands its result over.
+    """A function that runs once in the background; its result is passed to an exchange function.
 
     Args:
         make: returns the result; raises PlanStays if there is none.
         why: what the present plan lacks; begins each note.
-        hurries: as in ``stopping``.
+        hurries: returns whether the task need not sleep now to yield to runs; None if it always
+            has to.
         before_start: imports the modules that ``make`` needs, under the lock that forks wait for.
-        for_other_processes: True if other processes use the result; the task begins when the worker
-            is idle.
-        grace_s: seconds for which such a task may keep running after ``stop``.
+        for_other_processes: True if only other processes use the result; the task begins when the
+            worker is idle.
+        grace_s: seconds for which the task may keep running after ``stop``.
 
     Attributes:
-        for_other_processes: as given.
+        for_other_processes: the argument of that name.
         note: the state of the task, in words.
         stays: True if the present plan is not replaced.
         done: True if the task has ended.
@@ -92,12 +93,16 @@ class BackgroundTask(Generic[T]):
         self._exchange: Callable[[T], None] = _drop_result
 
     def wait(self, seconds: float) -> None:
-        """Delay the task until the plan's runs have taken some seconds, with no other plan made."""
+        """Delay the task until the plan's runs, since the last other plan was made, took so long.
+
+        Args:
+            seconds: the time of runs, in sum, before which ``wanted`` does not queue the task.
+        """
         self._wait_s = seconds
         self.note = f"{self._why}; a better one is made when it has run for {seconds:.3f} s"
 
     def ran(self, seconds: float) -> None:
-        """Add the seconds of a run of the plan."""
+        """Add the seconds of a run of the plan to the time that ends the delay."""
         self._ran_s += seconds
 
     def wanted(self, exchange: Callable[[T], None], others: int = 0) -> None:
@@ -105,41 +110,48 @@ class BackgroundTask(Generic[T]):
 
         Args:
             exchange: called with the result, on the thread that made it.
-            others: the number of plans made so far; the delay begins from scratch if it has grown
-                since the last use.
+            others: the number of plans made so far; the delay begins from scratch if this number
+                has grown since the last use.
         """
         if others != self._others:
             self._others, self._ran_s = others, 0.0
         if self._ran_s < self._wait_s:
             return
-        if self._process != os.getpid() and not self._over:  # a fork has none of its threads
+        if self._process != os.getpid() and not self._over:  # a forked child has no worker thread
             self._process, self._exchange = os.getpid(), exchange
             self.note = f"{self._why}; a better one is being made"
             _background.add(self)
 
     def now(self, exchange: Callable[[T], None]) -> None:
-        """Run the task on this thread without sleeping, or wait for the thread that runs it."""
+        """Run the task on this thread without sleeping, or wait for the thread that runs it.
+
+        Args:
+            exchange: called with the result, unless the task was queued with another function.
+        """
         self._awaited = True
         if not self._process and not self._over:
             self._exchange = exchange
         copy_context().run(self.work)
 
     def stop(self) -> None:
-        """Stop the task; one for other processes keeps running for its grace period."""
+        """Stop the task at its next checkpoint; if it was queued, only after its grace period."""
         self._until = min(self._until, monotonic() + self._grace_s)
         self._over = self._over or not (self._process and self._grace_s)
         if not self._process:
             self._make = _made_already  # the function may hold large objects
 
     def finish(self) -> None:
-        """Stop the task; one for other processes is run now, on this thread."""
+        """Stop the task; if it was queued and has a grace period, run it now, on this thread."""
         self.stop()
         if not self._over and self._process == os.getpid():
             self._awaited = True
             copy_context().run(self.work)
 
     def work(self) -> None:
-        """Run the task once and hand its result over; an error becomes the note."""
+        """Call ``make`` and pass its result to the exchange function, unless the task is done.
+
+        An error ends the task and becomes the note.
+        """
         with self._work_lock.here:
             if not self.done:  # another thread may have run it meanwhile
                 self._work()
@@ -161,16 +173,16 @@ class BackgroundTask(Generic[T]):
         self._end()
 
     def hurries(self) -> bool:
-        """Return whether the task need not sleep now."""
+        """Return True if a caller waits for the task, or if ``hurries`` is None or returns True."""
         return self._awaited or self._hurries is None or self._hurries()
 
     @property
     def ends(self) -> bool:
-        """True if the task was stopped, even if it keeps running for its grace period."""
+        """True if the task was stopped or the process ends; it may be in its grace period."""
         return self._over or self._until < inf or _background.ended_s() is not None
 
     def is_over(self) -> bool:
-        """Return whether the task must not continue."""
+        """Return whether the task must not continue: it is done, or its grace period is over."""
         ended_s = _background.ended_s()
         if ended_s is not None and ended_s >= self._grace_s:
             return True
@@ -226,7 +238,7 @@ class _Background:
     def add(self, work: BackgroundTask[Any]) -> None:
         """Queue a task, and start the thread if there is none."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # or of a parent process
+            if self._thread is None or not self._thread.is_alive():  # a parent's is not alive here
                 self._waiting.clear()
                 name = "vtensor-background"
                 thread = threading.Thread(target=self._work, name=name, daemon=False)
@@ -244,7 +256,7 @@ class _Background:
             while (work := self._next()) is None:
                 sleep(IDLE_POLL_S)
             work.work()
-            del work  # and what it refers to
+            del work  # releases the objects that the task holds
             if not self._waiting:
                 trim_memory()
 
@@ -256,7 +268,10 @@ class _Background:
             return bool(self._waiting)
 
     def _next(self) -> BackgroundTask[Any] | None:
-        """Take the next task; None while only tasks for other processes wait and runs are made."""
+        """Remove the next task that may begin now from the queue and return it; None without one.
+
+        Stopped tasks come first, then tasks for this process.
+        """
         with self._lock:
             task = next((queued for queued in self._waiting if queued.is_over()), None)
             task = task or next(
@@ -269,7 +284,11 @@ class _Background:
             return task
 
     def _may_begin(self, work: BackgroundTask[Any]) -> bool:
-        """Return whether a task for other processes may begin."""
+        """Return whether a task whose result only other processes use may begin now.
+
+        It may if it was stopped, if there was no run and no new task for ``IDLE_DELAY_S``, or if
+        there was no new task for ``MAX_DELAY_S``.
+        """
         now = monotonic()
         if not work.hurries():
             self._busy = now
@@ -278,7 +297,7 @@ class _Background:
 
 
 def _is_awaited(caller: threading.Thread) -> bool:
-    """Return whether the interpreter's end waits for a thread, and so for threads it starts.
+    """Return whether the interpreter, when it ends, waits for a thread and those it starts.
 
     Handlers of ``atexit`` come afterwards, on the main thread.
     """

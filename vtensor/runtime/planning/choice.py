@@ -1,4 +1,4 @@
-"""Choices: the decisions for a network in some sizes, with the symbolic plan recorded of them."""
+"""Choices: the decisions for a network in some sizes, with the symbolic plan recorded for them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class Choice:
     Attributes:
         key: the input key that it was made for.
         provisional: True if it was made without times of this machine.
-        applied: rules and nodes of the simplifications of its graph.
+        applied: the simplifications of its graph, as (rule, name of the last node rewritten).
         symbolic: its symbolic plan; None if it can only be recorded on numbers.
         exact: True if it serves no other sizes.
-        later: makes the symbolic plan of a choice recorded on numbers, for saving it.
-        observed: places of the arrays whose values were read to make the graph.
+        later: makes the symbolic plan of a choice recorded on numbers, for saving it; None if
+            ``symbolic`` serves for that, or nothing can be saved.
+        observed: places, in the model's files, of the arrays that were read to make the graph.
         decisions: the decisions by node; None for a choice from the cache that was not decoded yet.
         cached: True if it was read from the cache.
         saved: True if it is in the cache or cannot be saved.
@@ -55,8 +56,8 @@ class Choice:
         """Return the symbolic plan that may serve open sizes; None if the choice has none.
 
         Args:
-            open_sizes: the sizes.
-            known: the values of evaluated rows; new ones are added.
+            open_sizes: the open sizes of all inputs, in order.
+            known: values of traces that were evaluated already; new ones are added.
         """
         return self.symbolic
 
@@ -65,7 +66,7 @@ class Choice:
         return self.decisions
 
     def refuses(self, key: PlanKey) -> bool:
-        """Return whether it is an exact choice of another key."""
+        """Return whether the choice is exact and was made for a key other than ``key``."""
         return self.exact and self.key != key
 
 
@@ -75,16 +76,17 @@ class InputKind:
 
     Attributes:
         choices: the last made first; provisional ones after measured ones.
-        entries_read: the number of entries of the cache that were read.
+        entries_read: how many of the kind's entries in the cache were read.
     """
 
     choices: list[Choice] = field(default_factory=list)
     entries_read: int = 0
 
     def add(self, choice: Choice) -> None:
-        """Add a choice; a measured one for all sizes replaces the provisional ones.
+        """Add a choice, and drop the oldest ones beyond ``MOST_CHOICES``.
 
-        Exact choices are counted apart: they serve no other sizes and drop no choice that does.
+        A measured choice that is not exact replaces the provisional ones. Exact choices are counted
+        apart: they serve no other sizes and drop no choice that does.
         """
         if not choice.provisional and not choice.exact:
             self.choices[:] = [other for other in self.choices if not other.provisional]
@@ -94,13 +96,16 @@ class InputKind:
             self.choices.remove(oldest)
 
     def nearest(self, key: PlanKey) -> list[Choice]:
-        """Return choices that may be hints for inputs, the nearest sizes first."""
+        """Return the choices that are not exact, ordered by the distance of their keys to a key."""
         choices = [choice for choice in self.choices if not choice.exact]
         return sorted(choices, key=lambda choice: choice.key.distance(key))
 
 
 def kind_of(key: PlanKey) -> Hashable:
-    """Return the input kind of a key, on the present libraries."""
+    """Return a value that is equal for keys of one input kind, as long as plug-ins stay the same.
+
+    Keys of one kind have the same ranks, layouts and deciding values.
+    """
     values = tuple(
         (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
     )

@@ -1,6 +1,7 @@
 """Choices: library, layouts, kernel and fusion of every node, and the places of Transforms.
 
-Resolve, extend, optimise, check: each step takes the result of the one before and changes nothing.
+Resolve, extend, optimise, check: each stage takes the result of the stage before and does not
+change it.
 The nodes of an earlier choice, for other sizes, are hints: they stay settled. Only nodes that their
 libraries decline, or that differ in the graph, are chosen from scratch.
 
@@ -35,8 +36,7 @@ T = TypeVar("T")
 #: whether they read other layouts.
 READING_THRESHOLD = 0.05
 
-#: Such a share above which libraries are asked for other variants as well: asking takes long and
-#: has to save as much of each run.
+#: The same share, above which libraries are asked for other variants as well, which takes long.
 ASKING_THRESHOLD = 0.25
 
 #: Largest distance, in nodes, from a Transform or reference code at which libraries are asked about
@@ -55,12 +55,19 @@ _log = logger(__name__)
 def simplified(
     graph: Graph, options: Options, only: Collection[tuple[str, str]] | None = None
 ) -> Graph:
-    """Simplify a graph; ``only`` restricts the places at which rules are applied."""
+    """Return a graph with rules applied.
+
+    Args:
+        graph, options: the graph, and the options of plans, which name the passes.
+        only: the rewrites allowed, as (rule, name of the last node rewritten); None is all.
+    """
     return simplify(graph, options.passes, options.preferences, only)
 
 
 def resolved_of(graph: Graph, options: Options) -> LoweredGraph:
-    """Return a graph with the Transforms that Algorithm 1 leaves, before any pass."""
+    """Return the lowered graph of a simplified one by Algorithm 1, with its Transforms, before any
+    pass of the optimiser.
+    """
     return _resolved(graph, options, {})
 
 
@@ -73,7 +80,7 @@ def _resolved(graph: Graph, options: Options, settled: Mapping[str, OpNode]) -> 
 
 
 def chosen(graph: Graph, options: Options, provisional: bool) -> LoweredGraph:
-    """Make the choice for a simplified graph whose sizes are numbers.
+    """Return the choice, as a lowered graph, for a simplified graph whose sizes are numbers.
 
     Args:
         graph, options: the graph and the options of plans.
@@ -92,18 +99,19 @@ def chosen_with_hints(
     reopened: frozenset[str],
     provisional: bool,
 ) -> tuple[LoweredGraph, tuple[str, ...]]:
-    """Make the choice for a graph with hints of a choice for other sizes.
+    """Return the choice for a simplified graph, with a choice for other sizes as hints.
 
     Args:
-        graph, options, provisional: as in ``chosen``.
+        graph, options: the graph and the options of plans.
         hints: the earlier choice.
-        reopened: names of nodes that are no hints.
+        reopened: names of nodes that are chosen from scratch.
+        provisional: True chooses without times of this machine.
 
     Returns:
-        The choice, and the nodes whose variants differ from the hints.
+        The choice as a lowered graph, and the names of nodes whose variants differ from ``hints``.
 
     Raises:
-        ChoiceRefused: too many nodes are no hints.
+        ChoiceRefused: more than ``MAX_CHANGED`` of all nodes differ from ``hints``.
         VTensorError: no choice can be made with these hints.
     """
     if not reopened:
@@ -123,10 +131,14 @@ def chosen_with_hints(
 
 
 def widened(make: Callable[[frozenset[str]], T], reopened: frozenset[str]) -> T:
-    """Call ``make`` with nodes that are no hints; add further nodes while libraries decline them.
+    """Return ``make(reopened)``; call it again with further nodes if it raises ChoiceRefused.
+
+    Args:
+        make: takes the names of nodes that are chosen from scratch.
+        reopened: the names for the first call; each further one adds the nodes that were refused.
 
     Raises:
-        Exception: as ``make`` raises.
+        ChoiceRefused: ``make`` raises it without naming further nodes, or too often.
     """
     for _ in range(MAX_WIDENINGS):
         try:
@@ -141,7 +153,13 @@ def widened(make: Callable[[frozenset[str]], T], reopened: frozenset[str]) -> T:
 def _optimised(
     resolved: LoweredGraph, options: Options, only: frozenset[str] | None, provisional: bool
 ) -> LoweredGraph:
-    """Optimise a resolved graph; ``only`` restricts the nodes that may change."""
+    """Return a resolved graph after the passes.
+
+    Args:
+        resolved, options: the graph with Transforms, and the options of plans.
+        only: the names of nodes whose variants may change; None is all.
+        provisional: True takes no times of this machine.
+    """
     if provisional:
         return _optimised_provisionally(resolved, options.soon, only)
     if only is None:
@@ -152,7 +170,14 @@ def _optimised(
 def _optimised_provisionally(
     resolved: LoweredGraph, options: Options, only: frozenset[str] | None
 ) -> LoweredGraph:
-    """Optimise a resolved graph for a provisional plan."""
+    """Return a resolved graph after the passes of a provisional plan.
+
+    The passes that ask libraries run only if Transforms and reference code take much of the time.
+
+    Args:
+        resolved, options: the graph with Transforms, and the options of plans.
+        only: the names of nodes whose variants may change; None is all.
+    """
     quick = [name for name in options.passes if name not in (*ASKING, READING)]
     lowered = optimise(resolved, quick, options.settings)
     if (spared := avoidable(lowered, options)) <= READING_THRESHOLD:
@@ -172,9 +197,13 @@ def _optimised_provisionally(
 def _optimised_partly(
     resolved: LoweredGraph, options: Options, only: frozenset[str]
 ) -> LoweredGraph:
-    """Optimise a resolved graph; the joint choice may change the nodes ``only``.
+    """Return a resolved graph after passes that may change only the nodes named by ``only``.
 
-    The certificate is dropped, since it does not cover other nodes, unless no Transform is left.
+    The certificate is dropped, since it covers these nodes alone, unless no Transform is left.
+
+    Args:
+        resolved, options: the graph with Transforms, and the options of plans.
+        only: the names of nodes whose variants may change.
     """
     lowered = optimise(resolved, options.passes, replace(options.settings, only=only))
     certificate = lowered.certificate
@@ -188,11 +217,11 @@ def sound(lowered: LoweredGraph, graph: Graph, options: Options, workspace: Work
 
     Args:
         lowered, graph: the lowered graph, and the graph that it was made of.
-        options, workspace: the options of plans, and the memory that they share.
+        options, workspace: the options of plans, and the memory that plans share.
 
     Raises:
         UnsoundPlanError: the lowered graph is unsound.
-        BudgetError: it needs more memory than the workspace allows.
+        BudgetError: the plan needs more memory than the workspace allows.
     """
     able = [library.name for library in ready().libraries.values() if library.transforms]
     check(lowered, graph, able, options.entry, options.delivery)
@@ -211,14 +240,15 @@ def recorded(
     """Return the plan of a choice for numbers, proven sound.
 
     Args:
-        graph: the graph of the choice.
+        graph: the simplified graph that the choice was made for.
         resolved: its lowered graph before any pass, or a function that makes it.
         lowered: the choice.
-        options, workspace: the options of plans, and the memory that they share.
+        options, workspace: the options of plans, and the memory that plans share.
         confirming: True asks libraries again whether they accept their nodes.
 
     Raises:
-        UnsoundPlanError, BudgetError: as in ``sound``.
+        UnsoundPlanError: the lowered graph is unsound.
+        BudgetError: the plan needs more memory than the workspace allows.
         ChoiceRefused: libraries do not confirm the choice.
     """
     sound(lowered, graph, options, workspace)
@@ -234,7 +264,7 @@ def recorded(
 
 
 def same_choice(first: LoweredGraph, second: LoweredGraph) -> bool:
-    """Return whether two lowered graphs run the same steps, whatever their measured times."""
+    """Return whether two lowered graphs have equal nodes, layouts and outputs, times aside."""
     return _steps(first) == _steps(second)
 
 
@@ -254,10 +284,13 @@ def _steps(graph: LoweredGraph) -> object:
 
 
 def plan_in_full(graph: Graph, options: Options, workspace: Workspace) -> Plan:
-    """Return the plan of a simplified graph whose sizes are numbers, without hints.
+    """Return the plan of a simplified graph whose sizes are numbers, by times of this machine.
+
+    No earlier choice serves as hints.
 
     Raises:
-        NoInvokerError, BudgetError: as in ``chosen`` and ``recorded``.
+        NoInvokerError: no library runs a node, or the pinned one declines it.
+        BudgetError: the plan needs more memory than the workspace allows.
     """
     lowered = chosen(graph, options, provisional=False)
     return recorded(graph, partial(resolved_of, graph, options), lowered, options, workspace)

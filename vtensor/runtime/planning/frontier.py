@@ -53,10 +53,11 @@ class Point:
     """A plan with its time and the error of its results.
 
     Attributes:
-        tolerances: the tolerances that lead to it, the smallest first; 0 is the strict plan's.
+        tolerances: the tolerances for which the plan was chosen, the smallest first; 0 is the
+            strict plan's.
         plan: the plan.
-        forms: the number of nodes in each approximate form, by library and kernel.
-        expected: the sum of these nodes' errors; 0 for the strict plan.
+        forms: the number of approximate nodes, by library and kernel as one text.
+        expected: the error of results that the certificate expects; 0 for the strict plan.
         error: the largest measured error on fresh inputs, compared with strict kernels.
         runs: nanoseconds of each run.
         weights: bytes of all constants in the layouts that the plan reads.
@@ -85,7 +86,7 @@ class Point:
         return ", ".join(map(format_tolerance, self.tolerances))
 
     def ahead_of(self, other: Point) -> bool:
-        """Return whether it is better in time or error than another, and worse in neither."""
+        """Return whether this point is better than ``other`` in time or error, worse in neither."""
         values, other_values = (self.ns, self.error), (other.ns, other.error)
         return (
             values != other_values and values[0] <= other_values[0] and values[1] <= other_values[1]
@@ -94,14 +95,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Frontier:
-    """The points of a network: the strict plan's first, then by tolerance.
+    """The points of a network.
 
     Attributes:
         name: the network's name.
-        threads: the budget of kernel threads.
-        points: the points, at least the strict plan's.
-        note: the reason if there is no other point, else empty.
-        make_lock: makes the lock file of a plan for a tolerance.
+        threads: the number of kernel threads of a run.
+        points: the point of the strict plan, then the others by tolerance.
+        note: why the strict plan's point is the only one; empty if it is not.
+        make_lock: makes the lock file of a plan; takes the plan and its tolerance.
     """
 
     name: str
@@ -125,7 +126,7 @@ class Frontier:
         return self.make_lock(point.plan, point.tolerances[0])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the frontier as JSON data."""
+        """Return the frontier as JSON data; times are in nanoseconds, weights in bytes."""
         best, strict = self.best, self.points[0]
         return {
             "model": self.name,
@@ -188,16 +189,18 @@ def frontier_of(
     runs: int,
     progress: Progress | None = None,
 ) -> Frontier:
-    """Make a plan for each tolerance, compare all with strict kernels, and run them in turns.
+    """Make a plan for each tolerance, measure its error and its time, and return the frontier.
+
+    Errors are compared with results of strict kernels; for times, all plans run in turns.
 
     Args:
         plan: the session's plan for the graph.
         graph: the graph before any pass.
         options: the options of plans, with a clock that measures.
         workspace: the arena, weights and executors that plans share.
-        tolerances: as ``tolerances_of`` returns them.
-        arrays: inputs by name; the others get noise.
-        runs: the number of runs of each plan, after one that does not count.
+        tolerances: the tolerances, each once, the smallest first.
+        arrays: inputs by name; missing ones get noise.
+        runs: the number of timed runs of each plan; one untimed run precedes them.
         progress: called with a description of each phase.
     """
     say = progress or (lambda _: None)
@@ -254,7 +257,7 @@ def _meter(graph: Graph, options: Options, workspace: Workspace) -> Meter:
 
 
 def _chosen_steps(graph: LoweredGraph) -> object:
-    """Return a value that is equal for plans with the same choice."""
+    """Return a value that is equal for lowered graphs of the same choice, whatever its times."""
     rows = list[object]()
     for node in graph.nodes:
         if isinstance(node, OpNode):
@@ -298,7 +301,10 @@ def _note(strict: Plan, tolerances: Sequence[float]) -> str:
 
 
 def _inputs(graph: LoweredGraph, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    """Yield the inputs of a run: given arrays and seeded noise; once if all are given."""
+    """Yield inputs of runs, one dict for each seed: given arrays, and noise for missing ones.
+
+    Yields a single dict if no array is missing.
+    """
     some_missing = not arrays.keys() >= {*graph.inputs}
     for seed in SEEDS if some_missing else SEEDS[:1]:
         generator, feeds = np.random.default_rng(seed), dict[str, Array]()
@@ -316,10 +322,15 @@ def _errors(
     plans: Sequence[Plan],
     rows: Sequence[Mapping[str, Array]],
 ) -> Iterator[float]:
-    """Yield the largest error of each plan, at the values at which errors count.
+    """Yield the largest error of each plan over all runs, at the values that are observed.
 
-    Plans are compared with the resolved graph before passes, in which no such value is inside a
-    fused node.
+    Results are compared with those of the resolved graph before passes: there no observed value is
+    inside a fused node.
+
+    Args:
+        graph, options, workspace: the simplified graph, options, and memory that plans share.
+        plans: the plans.
+        rows: the inputs by name, a dict for each run.
     """
     simple = observable(graph)
     names = observed(simple)
@@ -354,7 +365,15 @@ def _times(
     runs: int,
     say: Progress,
 ) -> list[tuple[int, ...]]:
-    """Return the nanoseconds of each plan's runs; all plans run in turns."""
+    """Return the nanoseconds of each plan's runs; all plans run in turns.
+
+    Args:
+        plans: the plans.
+        feeds: the inputs of all runs, by name.
+        workspace: the memory and threads that plans share.
+        runs: the number of runs of each plan that count; the first run of each does not.
+        say: called with a description of each turn.
+    """
 
     def replay_of(plan: Plan) -> Callable[[], object]:
         return partial(plan.replay, bound_memory(plan, feeds))

@@ -1,10 +1,11 @@
 """Ranges of one size that a plan serves well, and the changes at their ends.
 
 Sizes are visited in ascending order. The choice for the first size of an interval is reused for the
-next ones (``ChosenGraph``), as a session does. There its estimated time is compared with a lower
-bound of every plan's time (``optimizer/choice/bound.py``) and, if that does not decide, with a plan
-that is chosen for that size alone. An interval ends where the choice does not fit, or where such a
-plan takes less by more than ``SLACK``. Nothing is recorded, and nothing runs.
+next sizes (``ChosenGraph``), as a session does. At each of them its estimated time is compared with
+a lower bound of every plan's time (``optimizer/choice/bound.py``) and, if the bound does not
+decide, with a plan that is chosen for that size alone. An interval ends where the choice does not
+fit, or where the plan of a size's own takes less by more than ``SLACK``. Nothing is recorded, and
+nothing runs.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class Interval:
         first, last: the smallest and the largest visited size.
         looked: the number of visited sizes.
         transforms: the number of Transforms in the plan.
-        behind: the share of its estimated time that the best plan may save, at the worst of these
-            sizes; None if the solver proved no bound.
-        why: the reason why the plan of the interval before does not serve these sizes.
-        changes: the differences of its choice from that plan's.
-        error: the error of sizes that the network cannot have; there is no plan.
+        behind: the share (0 to 1) of the plan's estimated time that the best plan may save, at the
+            worst of these sizes; None if the solver proved no bound.
+        why: why the plan of the interval before does not serve these sizes.
+        changes: the differences of the choice from that of the interval before.
+        error: the error message if the network cannot have these sizes; empty if it can.
     """
 
     first: int
@@ -66,10 +67,10 @@ def intervals(
         graph_at: makes the simplified graph for a size; raises a ``VTensorError`` if the network
             cannot have it.
         options: the options of plans.
-        advance: called with each size.
+        advance: called with each size before it is visited.
 
     Raises:
-        InputError: plans of these options do not serve other sizes.
+        InputError: plans made with these options serve no sizes but their own.
     """
     if not transferable(options):
         raise InputError(
@@ -102,7 +103,7 @@ class _Walk:
         self._decisions: ChosenGraph | None = None
 
     def on(self, size: int) -> None:
-        """Visit the next size."""
+        """Extend the last interval by the next size, or begin a new interval with it."""
         try:
             self._plan(size)
         except VTensorError as error:
@@ -141,7 +142,7 @@ class _Walk:
                     why, reused = f"a plan of its own takes {saved:.1%} less", None
         if reused is None:
             self._begin(size, own_graph or self._own_plan(self._graph_at(size)), why)
-        elif self.intervals[-1].error:  # the same plan serves sizes after those that cannot be
+        elif self.intervals[-1].error:  # the plan serves sizes before and after impossible ones
             self.intervals.append(
                 Interval(size, size, transforms=_count(reused), behind=possible_saving)
             )
@@ -155,8 +156,15 @@ class _Walk:
         return optimise(resolved_of(graph, options), options.passes, options.settings)
 
     def _savings(self, reused: LoweredGraph, own_graph: LoweredGraph) -> tuple[float | None, float]:
-        """Return the share that the best plan may save, or None, and the share that ``own_graph``
-        saves.
+        """Return the shares of the reused plan's time that other plans save.
+
+        Args:
+            reused: the choice of the last interval, for the present size.
+            own_graph: the choice that is made for the present size alone.
+
+        Returns:
+            The share that the best plan may save, None if no bound was proven; and the share that
+            ``own_graph`` saves, below 0 if it is slower.
         """
         before, after = (
             total_ns(lowered, self._options.settings) for lowered in (reused, own_graph)
@@ -177,7 +185,7 @@ class _Walk:
 
 
 def _gap(graph: LoweredGraph) -> float | None:
-    """Return the share that a plan may exceed the best by; None if no bound was proven."""
+    """Return the share of a plan's time that the best may save; None if no bound was proven."""
     proof = graph.certificate
     if proof is None or proof.bound is None:
         return None
@@ -185,12 +193,12 @@ def _gap(graph: LoweredGraph) -> float | None:
 
 
 def _count(graph: LoweredGraph) -> int:
-    """Return the number of Transforms in every run."""
+    """Return the number of Transforms that each run executes."""
     return sum(1 for _ in graph.transforms())
 
 
 def _changes(before: Choices, after: Choices) -> list[Difference]:
-    """Return the differences of two choices in what every run executes."""
+    """Return the differences of two choices, without Transforms of constants, which run once."""
     ahead = {
         row.name
         for choices in (before, after)

@@ -22,6 +22,10 @@ class InputKey:
     """The facts of an input that its plans depend on.
 
     Attributes:
+        name: the input's name.
+        shape: its sizes, in the order of its declared dims.
+        dtype: its element type.
+        layout: its layout in memory.
         value: the bytes of an input whose value decides shapes, which is then no input of the plan;
             None for other inputs.
     """
@@ -37,10 +41,10 @@ class InputKey:
         """Return the key of an input of a run.
 
         Args:
-            port: the input.
-            feed: its array.
-            expected: its layout in the session's plans.
-            decides: True if its value decides shapes.
+            port: the declaration of the input.
+            feed: the array given for it.
+            expected: the layout that the session's plans expect.
+            decides: True if the input's value decides shapes.
 
         Raises:
             InputError: a deciding value has too many elements.
@@ -61,7 +65,7 @@ class InputKey:
         return cls(port.name, shape, port.dtype, Layout.plain(feed.dims), values.tobytes())
 
     def array(self) -> Array:
-        """Return the value that decides shapes."""
+        """Return ``value`` as an array; only for an input whose value decides shapes."""
         assert self.value is not None, "a plan has the values of deciding inputs alone"
         return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
 
@@ -72,7 +76,7 @@ class PlanKey:
 
     Attributes:
         inputs: the keys of inputs, in the network's order.
-        inner: values that the plan delivers in addition to the network's outputs.
+        inner: the names of values that the plan delivers in addition to the network's outputs.
     """
 
     inputs: tuple[InputKey, ...]
@@ -89,10 +93,10 @@ class PlanKey:
         """Return the key for inputs of these shapes.
 
         Args:
-            ports: the inputs.
+            ports: the declarations of the inputs.
             shapes: the shapes, by input.
-            known: the values of inputs that decide shapes.
-            entry: the layouts of inputs that are not in declared order.
+            known: the values of inputs that decide shapes, by input.
+            entry: the layouts of inputs that are not in declared order, by input.
         """
         rows = []
         for port in ports:
@@ -112,12 +116,12 @@ class PlanKey:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all inputs."""
+        """The shapes of all inputs, by name."""
         return {row.name: row.shape for row in self.inputs}
 
     @property
     def known(self) -> dict[str, Array]:
-        """The values of inputs that decide shapes."""
+        """The values of inputs that decide shapes, by name."""
         return {row.name: row.array() for row in self.inputs if row.value is not None}
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
@@ -127,16 +131,16 @@ class PlanKey:
 
     @property
     def kind(self) -> Hashable:
-        """The key without sizes and deciding values."""
+        """A value that is equal for keys that differ only in sizes and deciding values."""
         rows = [(row.name, len(row.shape), row.layout, row.value is None) for row in self.inputs]
         return (*rows, self.inner)
 
     def distance(self, other: PlanKey) -> float:
-        """Return the distance to another key of the same kind: the sum of sizes' log ratios."""
+        """Return the distance to a key of the same kind: the sum of all sizes' ``|log ratio|``."""
         sizes = zip(chain(*self.shapes.values()), chain(*other.shapes.values()), strict=True)
         return sum(abs(log((a + 1) / (b + 1))) for a, b in sizes)
 
     @property
     def entry(self) -> dict[str, Layout]:
-        """The layouts of the plan's inputs."""
+        """The layouts of the plan's inputs, by name; inputs that decide shapes are left out."""
         return {row.name: row.layout for row in self.inputs if row.value is None}

@@ -16,14 +16,14 @@ def preferences_of(
     """Return the library options of a session, checked as far as possible without its graph.
 
     Args:
-        libraries: names in the order of trial; one text is one name.
-        pin: a library by operator or node. A key that is an operator's name means the operator,
-            even if a node has that name.
+        libraries: names in the order of trial, or a single name; None is the default order.
+        pin: the library that must run an operator or a node, by the name of either. A key that is
+            an operator's name means the operator, even if a node has that name.
         barred: libraries that are not used.
 
     Raises:
-        InputError: a library is not registered or cannot be used here, or has no invoker of the
-            operator that is pinned to it; lists the alternatives.
+        InputError: a library is not registered, is barred or cannot be used here, or has no invoker
+            of the operator that is pinned to it; the message lists the alternatives.
 
     >>> preferences_of(["numpy"], {"Relu": "numpy", "conv1": "numpy"}).nodes
     {'conv1': 'numpy'}
@@ -75,8 +75,12 @@ def _pins(pin: Mapping[str, str] | None, barred: tuple[str, ...]) -> dict[str, s
 def _check_library(what: str, name: object) -> None:
     """Check that a library is registered and can be used here.
 
+    Args:
+        what: the option that names the library; begins the message.
+        name: the library's name.
+
     Raises:
-        InputError: it is not registered or cannot be used.
+        InputError: the library is not registered or cannot be used.
     """
     from libdesc.registry import ready
 

@@ -34,9 +34,9 @@ def lock_of(plan: Plan, graph: Graph, options: Options, threads: int) -> Lock:
 
     Args:
         plan: the plan.
-        graph: the graph that it was made of, before any pass.
-        options: the options that it was made with.
-        threads: the number of kernel threads that it runs on.
+        graph: the graph that the plan was made of, before any pass.
+        options: the options that the plan was made with.
+        threads: the number of kernel threads that the plan runs on.
     """
     libraries = sorted(ready().libraries.values(), key=lambda library: library.name)
     versions = {  # the text after a comma is where the library was found
@@ -81,10 +81,12 @@ def locked_options(
 
     Args:
         lock: the lock file.
-        executor, progress, tolerance, finite: the session's own.
+        executor, progress: the session's executor and progress callback.
+        tolerance, finite: the session's options of these names.
 
     Raises:
-        LockError: its libraries or passes do not exist here, or its results exceed the tolerance.
+        LockError: libraries or passes of the file do not exist here, or the error of its plan's
+            results exceeds the tolerance.
     """
     saved, proof = lock.options, lock.proof
     error = max(proof.expected, proof.measured or 0.0) if proof is not None else 0.0
@@ -122,11 +124,13 @@ def locked_plan(
         lock: the lock file.
         graph: the graph of the run, before any pass.
         simple: the simplified graph.
-        options, workspace: as in ``plan_of``.
+        options: the options of plans.
+        workspace: the arena, weights and executors that plans share.
 
     Raises:
-        LockError: the file is another model's or no longer holds; lists every line that does not.
-            Also if errors of approximate nodes are not the measured ones.
+        LockError: the file is another model's or no longer holds (the message lists each line that
+            does not), or the errors of approximate nodes are not proven to be within the tolerance
+            that the file was made for.
         BudgetError: the plan needs more memory than the workspace allows.
     """
     if faults := [*_sizes(lock, graph, options)]:
@@ -162,7 +166,7 @@ def locked_plan(
 
 
 def _sizes(lock: Lock, graph: Graph, options: Options) -> Iterator[str]:
-    """Yield the statements about inputs and outputs that do not hold."""
+    """Yield a message for each input or output that differs between the run and the lock file."""
     for name in graph.inputs:
         value, locked = graph.values[name], lock.choices.inputs.get(name)
         if locked is None or dict(locked.dims) != dict(value.dims):

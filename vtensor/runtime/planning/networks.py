@@ -24,7 +24,7 @@ MAX_GRAPHS = 4
 #: The most input kinds with symbolic graphs, the last used ones.
 MAX_KINDS = 8
 
-#: How many times tracing may fail for an input kind before it is open_sizes up: single sizes may be
+#: How many times tracing may fail for an input kind before it is given up: single sizes may be
 #: invalid.
 MAX_TRACING_FAILURES = 3
 
@@ -35,10 +35,10 @@ class SimplifiedNetwork:
     """The simplified graph that a plan is made of.
 
     Attributes:
-        graph: the graph for the key's sizes.
+        graph: the graph for the sizes of the plan's key.
         symbolic: the graph on symbols; None if it cannot be traced, or has no open sizes.
-        open_sizes: the open sizes.
-        observed: places of the arrays whose values were read to make the graph.
+        open_sizes: the numbers of the key's open sizes, in order.
+        observed: places, in the model's files, of the arrays that were read to make the graph.
     """
 
     def __init__(
@@ -67,12 +67,15 @@ class Networks:
         self._failures: dict[Hashable, int] = {}
 
     def of(self, key: PlanKey, options: Options, known: Known) -> SimplifiedNetwork:
-        """Return the simplified graph for a key, from a symbolic graph whose guards hold.
+        """Return the simplified graph for a key.
+
+        It comes from a symbolic graph whose guards hold, an earlier or a new one; if sizes cannot
+        be traced, it is made on numbers.
 
         Args:
             key: input shapes, element types and layouts.
-            options: the session's options, with the passes that simplify it.
-            known: the values of evaluated rows; new ones are added.
+            options: the session's options, with the passes that simplify the graph.
+            known: values of traces that were evaluated already; new ones are added.
         """
         from vtensor.runtime.planning.choosing import simplified
 
@@ -99,7 +102,13 @@ class Networks:
     def _traced(
         self, key: PlanKey, options: Options, open_sizes: Sequence[int], known: Known
     ) -> SimplifiedNetwork | None:
-        """Return the graph made on symbols; None if it cannot be traced."""
+        """Return the simplified graph of a new trace; None if the graph cannot be traced.
+
+        Args:
+            key, options: the plan's key and the session's options.
+            open_sizes: the numbers of the key's open sizes, in order.
+            known: values of traces that were evaluated already; new ones are added.
+        """
         from vtensor.runtime.planning.choosing import simplified
         from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
 

@@ -37,16 +37,16 @@ class Options:
     Attributes:
         passes: the names of passes, in order.
         settings: the settings of passes.
-        preferences: the libraries that may take each operator or node.
+        preferences: the libraries that may run each operator or node.
         entry: layouts of inputs by name; others are in declared order.
         delivery: layouts of outputs by name; others are in declared order.
         progress: called with each node's name while it is recorded.
-        deterministic: True refines no plan after its first run.
+        deterministic: True if no plan is refined after its first run.
         entries: the cache of choices for later processes; None without a cache.
         tolerance: largest error of results if times are measured, relative to the largest result.
-        finite: True assumes finite numbers without a check.
-        calibrate: arrays for inputs, by name, that errors are measured on.
-        lock: the lock file of the only plan; None without one.
+        finite: True if numbers are assumed to be finite, without a check.
+        calibrate: arrays for inputs, by name, on which errors are measured.
+        lock: the lock file that every plan follows; None without one.
         later: the settings of passes for refining by measured times; None without it.
         first: the settings of passes for provisional plans, which a plan by ``settings`` replaces;
             None if no plan is provisional.
@@ -69,9 +69,9 @@ class Options:
 
     @property
     def soon(self) -> Options:
-        """The options for a provisional plan, made without times of this machine.
+        """The options for a provisional plan, which is made without times of this machine.
 
-        They are the same options if the session makes no provisional plan.
+        The object itself if the session makes no provisional plan.
         """
         return self if self.first is None else replace(self, settings=self.first)
 
@@ -130,7 +130,11 @@ def _settings(
     deterministic: bool,
     progress: Progress | None,
 ) -> tuple[Settings, Settings | None]:
-    """Return the settings of passes, and those for refining in the background, or None."""
+    """Return the settings of passes for first plans and for refining in the background.
+
+    The latter are None if no plan is refined by measured times. The arguments are those of
+    ``Options.of``.
+    """
     speeds = speeds_asked_for()
     later = tune == BACKGROUND and not deterministic
     if tune:
@@ -157,7 +161,7 @@ def transferable(options: Options) -> bool:
 def cache_of(options: Options) -> Entries | None:
     """Return the cache of a session's plans; None if there is none or caching is not worth it.
 
-    Plans of the whole pipeline by time, estimated or measured, are cached.
+    Only plans of the whole pipeline, chosen by estimated or measured time, are cached.
     """
     worth = options.settings.objective in ("", "time") and MEASURED in options.passes
     return options.entries if worth else None

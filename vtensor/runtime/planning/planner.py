@@ -4,8 +4,8 @@
 2. a symbolic plan, from memory or from the cache, whose guards hold for these sizes;
 3. a new choice, recorded on symbols. Nodes of the nearest earlier choice are hints.
 
-A choice that cannot be recorded on symbols (it calls back, or sizes change the graph otherwise than
-by numbers) is recorded on numbers, for each combination of sizes.
+A choice that cannot be recorded on symbols (a step calls back into Python, or sizes change the
+graph otherwise than by numbers) is recorded on numbers, for each combination of sizes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Planner:
 
         Args:
             key: input shapes, element types and layouts.
-            options: the options with these layouts; without ``first`` no provisional choice serves.
+            options: the options of plans, with the key's layouts; if ``options.first`` is None, no
+                provisional choice is used.
 
         Raises:
             VTensorError: no plan can be made.
@@ -105,7 +106,7 @@ class Planner:
         return self._new(key, options, kind, known, failed)
 
     def _kind(self, key: PlanKey) -> InputKind:
-        """Return the input kind of a key, as the last used one."""
+        """Return the input kind of a key, new if the planner has none, and mark it as used."""
         name = kind_of(key)
         self._kinds[name] = kind = self._kinds.pop(name, None) or InputKind()
         if len(self._kinds) > MAX_KINDS:
@@ -135,7 +136,7 @@ class Planner:
             return
         if kind.entries_read >= MOST_CHOICES:
             return
-        # A number, no iterator: a forked child would inherit one that its parent's call executes.
+        # Progress is kept as a number: a forked child would inherit an iterator in use.
         for count, choice in self._cache.read(key, options, kind.entries_read):
             kind.entries_read = count
             kind.choices.append(choice)
@@ -144,7 +145,7 @@ class Planner:
         kind.entries_read = MOST_CHOICES
 
     def _with_quality(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
-        """Copy the quality and the sizes of a choice to its plan; return the plan."""
+        """Note in a plan if its choice is provisional, or made for other sizes; return the plan."""
         plan.provisional = choice.provisional
         plan.taken_from = None if choice.key == key else choice.key.shapes
         return plan
@@ -157,12 +158,12 @@ class Planner:
         known: Known,
         failed: Failed,
     ) -> tuple[Plan, Choice]:
-        """Make a choice and return its plan.
+        """Make a choice; return its plan and the choice.
 
         Args:
-            key, options: as in ``plan``.
+            key, options: the plan's key, and the options with the key's layouts.
             kind: the input kind of the key.
-            known: the values of rows that were evaluated already.
+            known: values of traces that were evaluated already; new ones are added.
             failed: the choices whose guards fail for these sizes.
         """
         from resolver.choice import ChoiceRefused
@@ -191,7 +192,13 @@ class Planner:
         return self._add_choice(key, kind, recording, provisional)
 
     def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
-        """Return the nearest choices as hints."""
+        """Return the choices of an input kind to try as hints, at most ``MAX_HINTS``.
+
+        Those for sizes nearest to the key's come first.
+
+        Provisional choices are returned only if there is no measured one and ``options.first`` is
+        not None.
+        """
         if not transferable(options):
             return []
         nearest = [
@@ -211,10 +218,19 @@ class Planner:
         known: Known,
         hints: tuple[Choice, ChosenGraph, frozenset[str]],
     ) -> tuple[Plan, Choice]:
-        """Make a choice with hints and return its plan.
+        """Make a choice with hints; return its plan and the choice.
+
+        Args:
+            key, options: the plan's key, and the options with the key's layouts.
+            kind: the input kind of the key.
+            network: the simplified graph for the key.
+            known: values of traces that were evaluated already; new ones are added.
+            hints: the earlier choice, its decisions, and the names of nodes that libraries decline
+                for these sizes.
 
         Raises:
-            ChoiceRefused, VTensorError: too many nodes are no hints, or the plan would be too slow.
+            ChoiceRefused, VTensorError: too many nodes would differ from the hints, the plan would
+                be too slow, or none can be made with these hints.
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 
@@ -246,7 +262,18 @@ class Planner:
         *,
         confirming: bool,
     ) -> tuple[Plan, Choice]:
-        """Record a choice on symbols, or on numbers if that cannot be done."""
+        """Record a choice on symbols or, if that cannot be done, on numbers; return both.
+
+        Args:
+            key, options: the plan's key, and the options with the key's layouts.
+            network: the simplified graph that the choice was made for.
+            lowered: the choice as a lowered graph.
+            known: values of traces that were evaluated already; new ones are added.
+            confirming: True asks libraries again whether they accept their nodes.
+
+        Returns:
+            The plan for the key, and the choice, not yet marked as provisional.
+        """
         from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.choosing import recorded, resolved_of, sound
 
@@ -284,7 +311,13 @@ class Planner:
         recording: tuple[Plan, Choice],
         provisional: bool,
     ) -> tuple[Plan, Choice]:
-        """Add a choice to its input kind as a hint for other sizes; return its plan and it."""
+        """Add a choice to its input kind as a hint for other sizes; return its plan and the choice.
+
+        Args:
+            key, kind: the plan's key and its input kind.
+            recording: the plan and the choice, from ``_recorded``.
+            provisional: True if the choice was made without times of this machine.
+        """
         plan, choice = recording
         choice.provisional = provisional
         kind.add(choice)
@@ -293,7 +326,7 @@ class Planner:
     def _tuned(
         self, key: PlanKey, options: Options, network: SimplifiedNetwork
     ) -> tuple[Plan, Choice]:
-        """Return the plan whose choice is made by measured times, for the exact sizes."""
+        """Make an exact choice by measured times; return its plan and the choice."""
         from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.tuned import plan_of
 
@@ -304,10 +337,12 @@ class Planner:
         return plan, choice
 
     def prepare(self, key: PlanKey, options: Options) -> Choice | None:
-        """Make a choice for a key before its plan is requested; None if one exists already.
+        """Make and return a choice for a key before its plan is requested.
+
+        Returns None, and makes none, if an earlier choice serves the key's sizes.
 
         Args:
-            key, options: as in ``plan``.
+            key, options: the plan's key, and the options with the key's layouts.
 
         Raises:
             VTensorError: the model takes no such sizes, or no plan can be made.
@@ -331,12 +366,12 @@ class Planner:
         *,
         exact: bool = False,
     ) -> tuple[Plan, Choice]:
-        """Record a choice that was made for a key and return its plan.
+        """Record a choice that was made for a key; return its plan and the choice.
 
         Args:
-            key, options: as in ``plan``.
+            key, options: the plan's key, and the options with the key's layouts.
             network: the simplified graph that the choice was made for.
-            lowered: the choice.
+            lowered: the choice as a lowered graph.
             exact: True if the choice serves no other sizes.
         """
         kind, known = self._kind(key), Known()
@@ -346,11 +381,11 @@ class Planner:
         return self._with_quality(plan, choice, key), choice
 
     def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
-        """Return the plan of a measured choice from memory; None if the input kind has none yet.
+        """Return the plan and the choice if the input kind has a measured choice; else None.
 
         Args:
             key: the plan's key.
-            options: the options without ``first``.
+            options: the options with the key's layouts, whose ``first`` is None.
         """
         kind = self._kind(key)
         if any(not known.provisional and not known.exact for known in kind.choices):
@@ -360,11 +395,15 @@ class Planner:
         return None
 
     def confirmed(self, choice: Choice, plan: Plan, lowered: LoweredGraph) -> bool:
-        """Mark a provisional choice as measured if a measured one equals it; return whether so.
+        """Mark a provisional choice as measured if the measured choice is equal to it.
 
         Args:
             choice, plan: the provisional choice and its plan.
-            lowered: the measured choice.
+            lowered: the measured choice for the plan's sizes.
+
+        Returns:
+            True if the two are equal; False, with nothing changed, if they differ or the
+            provisional choice was made for other sizes.
         """
         from resolver.choice import ChosenGraph, lasting_certificate
         from vtensor.runtime.planning.choosing import same_choice
@@ -419,9 +458,13 @@ class Planner:
 
 
 def _symbolic_later(plan: Plan, open_sizes: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
-    """Return a function that makes the symbolic plan of a plan recorded on numbers.
+    """Return a function that makes the symbolic plan of a plan recorded on numbers, for saving.
 
-    None if the plan calls back: no cache entry can hold it.
+    Returns None if the plan calls back into Python: no cache entry can hold it.
+
+    Args:
+        plan: the plan.
+        open_sizes: the numbers of the open sizes, in order.
     """
     if plan.recording is None:
         return None
@@ -435,7 +478,7 @@ def _check_excess(lowered: LoweredGraph, options: Options) -> None:
     """Check that a choice for other sizes is good enough for a session that never refines.
 
     Raises:
-        ChoiceRefused: the choice may take longer than the best one by more than the slack.
+        ChoiceRefused: the best choice may save more than ``refine.SLACK`` of the estimated time.
     """
     from optimizer.choice.bound import excess
     from resolver.choice import ChoiceRefused

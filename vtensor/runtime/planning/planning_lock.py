@@ -34,7 +34,7 @@ class PlanningLock:
     """A lock for threads that make plans.
 
     Attributes:
-        place: the thread that holds it.
+        place: the thread that holds the lock.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class PlanningLock:
 
     @property
     def waiting(self) -> set[int]:
-        """Threads of this process that wait for the lock, without those of a parent process."""
+        """Identifiers of the threads of this process that wait for the lock."""
         return self._waiting.setdefault(os.getpid(), set())
 
     def take(self, work: Callable[[], T]) -> T:
@@ -67,7 +67,11 @@ class PlanningLock:
         return cast("T", locked(lock, partial(self._acquire, lock), taken))
 
     def _acquire(self, lock: threading.RLock) -> bool:
-        """Acquire the lock, however long that takes, and return True."""
+        """Acquire the lock, however long that takes, and return True.
+
+        Raises:
+            NestedRunError: the holder waits for this thread.
+        """
         if lock.acquire(blocking=False):
             return True
         waiting, ident = self.waiting, threading.get_ident()
@@ -86,14 +90,15 @@ class PlanningLock:
         return True
 
     def run_background(self, work: Callable[[], None], times: int = 1) -> None:
-        """Run background work under the lock; it yields to requests for plans.
+        """Run background work under the lock, and let requests for plans go first.
 
         Args:
-            work: stops at a checkpoint if a request waits, and is then run again.
-            times: how many times it yields.
+            work: the work; at a checkpoint it stops if a request waits for the lock, and is called
+                again afterwards.
+            times: how many times the work is stopped for requests; the next call runs to its end.
 
         Raises:
-            Stopped: the work was stopped.
+            Stopped: the background task was stopped.
         """
 
         def yielding() -> None:

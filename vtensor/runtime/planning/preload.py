@@ -1,4 +1,4 @@
-"""Imports for background work, before it begins: a fork waits for the lock that they hold."""
+"""Imports for background work, made before the work begins, under the lock that forks wait for."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def preload_planning(reads_nodes: bool) -> None:
     """Import the modules for refining and preparing.
 
     Args:
-        reads_nodes: True if graphs are made of a model's nodes.
+        reads_nodes: True if graphs are made of the nodes of an ONNX model, whose reader is then
+            imported too; False if they are made of a graph.
     """
     import_all(PLANNING)
     import_passes()

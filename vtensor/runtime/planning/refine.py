@@ -36,7 +36,7 @@ _log = logger(__name__)
 
 
 def measured(graph: Graph, options: Options, seconds: float) -> LoweredGraph:
-    """Make a choice by times of this machine.
+    """Return the choice, as a lowered graph, by times of this machine.
 
     Args:
         graph: the simplified graph.
@@ -50,10 +50,15 @@ def measured(graph: Graph, options: Options, seconds: float) -> LoweredGraph:
 
 
 def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
-    """Make a choice for the exact sizes of a plan whose choice was made for other sizes.
+    """Return the choice for the exact sizes of a plan whose choice was made for other sizes.
+
+    Args:
+        plan: the plan.
+        graph: the simplified graph for its sizes.
+        options: the options of plans.
 
     Raises:
-        PlanStays: the plan would take about as long.
+        PlanStays: the new choice saves at most ``SLACK`` of the plan's estimated time.
     """
     from optimizer.choice.bound import excess, total_ns
 
@@ -70,16 +75,16 @@ def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
 
 
 def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> Plan:
-    """Return the plan by measured times that replaces a plan.
+    """Return the plan by measured times that replaces a plan made without them.
 
     Args:
-        plan: a plan made without measurements.
-        graph: the graph, simplified with the options' later settings.
-        options: how the plan was made; ``later`` has the settings of the replacement.
+        plan: the plan that is replaced.
+        graph: the simplified graph for the plan's sizes.
+        options: the options of the plan; ``options.later`` has the settings of the replacement.
         workspace: the arena, weights and executors that plans share.
 
     Raises:
-        PlanStays: the plan was chosen for its own sizes, and measured times give no faster one.
+        PlanStays: the plan's choice was made for its own sizes, and no measured plan is faster.
         VTensorError: times cannot be measured.
     """
     from vtensor.runtime.planning.tuned import plan_of
@@ -90,7 +95,7 @@ def tuned(plan: Plan, graph: Graph, options: Options, workspace: Workspace) -> P
     try:
         replacement = plan_of(graph, options, workspace)
     except Exception as error:  # libraries raise any kind; the present plan is right
-        checkpoint()  # a closed session logs nothing
+        checkpoint()  # stops here if the session was closed, which then logs nothing
         _log.warning(NOT_MEASURED, graph.name, error)
         raise
     if has_own_choice and all(step.ns is None for step in replacement.steps):

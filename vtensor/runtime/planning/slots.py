@@ -1,4 +1,8 @@
-"""Places of steps' operands for symbolic sizes: pieces of an arena, offsets in regions."""
+"""Where steps' operands are in memory, for symbolic sizes: pieces of an arena, or regions outside.
+
+A region is memory that a run or a plan binds: an input, an output, a constant. Region 0 is the
+arena.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +24,13 @@ Array = np.ndarray[Any, Any]
 
 
 class PlanNumbers:
-    """The numbers of a symbolic plan: those of its memory trace, and those without symbols.
+    """The numbers of a symbolic plan: values of its memory trace, and fixed numbers.
 
-    The place of a number is its place on the trace; numbers without symbols have negative places.
+    The place of a number is its index among all numbers: values of the trace have their places on
+    the trace; fixed numbers, which depend on no size, have the places -1, -2, ...
 
     Args:
-        fixed: numbers that have places already.
+        fixed: fixed numbers that have the first of these places.
     """
 
     def __init__(self, fixed: Sequence[int] = ()) -> None:
@@ -33,27 +38,36 @@ class PlanNumbers:
 
     @property
     def fixed(self) -> Sequence[int]:
-        """The numbers that depend on no size, in order."""
+        """The fixed numbers, in the order of the places -1, -2, ..."""
         return [*self._fixed]
 
     def place(self, number: int) -> int:
-        """Return the place of a number."""
+        """Return the place of a number; a new fixed number gets the next negative place."""
         if type(number) is SymbolicSize:
             return number.place
         return -1 - self._fixed.setdefault(number, len(self._fixed))
 
     def places(self, numbers: Sequence[int]) -> Array:
-        """Return the places of several numbers."""
+        """Return the place of each number."""
         return np.array([*map(self.place, numbers)], np.int64)
 
     def at(self, values: Sequence[int]) -> Array:
-        """Return all numbers by place, from the values of the memory trace."""
+        """Return an array that has each number at its place.
+
+        Args:
+            values: the values of the memory trace, for some sizes.
+        """
         return np.array([*values, *reversed(self._fixed)], np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Pieces of an arena: places of their byte counts, and the first and last step of each."""
+    """Pieces of an arena, one per index.
+
+    Attributes:
+        nbytes: the place, among the plan's numbers, of each piece's byte count.
+        first, last: the indices of the first and last step that use each piece.
+    """
 
     nbytes: Array
     first: Sequence[int]
@@ -61,7 +75,7 @@ class Pieces:
 
     @classmethod
     def of(cls, sized_pieces: Sequence[Piece], numbers: PlanNumbers) -> Pieces:
-        """Return the pieces of traced sizes."""
+        """Return pieces whose byte counts, which may be symbolic, have places in ``numbers``."""
         first, last = (
             [piece.first for piece in sized_pieces],
             [piece.last for piece in sized_pieces],
@@ -69,19 +83,31 @@ class Pieces:
         return cls(numbers.places([piece.nbytes for piece in sized_pieces]), first, last)
 
     def _rooms(self, numbers: Array) -> Array:
-        """Return the bytes of all pieces, as ``Piece.room``."""
+        """Return the bytes of each piece in the arena, rounded up to whole cache lines.
+
+        Args:
+            numbers: the plan's numbers, by place.
+        """
         rooms: Array = -(-numbers[self.nbytes] // ALIGNMENT) * ALIGNMENT
         return rooms
 
     def live(self, numbers: Array) -> int:
-        """Return the most bytes that are live at a step, as ``live_bytes``."""
+        """Return the most bytes that are live at one step: no arena can be smaller.
+
+        Args:
+            numbers: the plan's numbers, by place.
+        """
         rooms, change = self._rooms(numbers), np.zeros(max(self.last, default=0) + 2, np.int64)
         np.add.at(change, self.first, rooms)
         np.subtract.at(change, np.array(self.last, np.int64) + 1, rooms)
         return int(change.cumsum().max())
 
     def offsets(self, numbers: Array) -> tuple[list[int], int]:
-        """Return the offset of each piece and the bytes of the arena."""
+        """Return the offset of each piece in the arena, in bytes, and the arena's bytes.
+
+        Args:
+            numbers: the plan's numbers, by place.
+        """
         from vtensor.runtime import _replay
 
         return _replay.offsets(self._rooms(numbers).tolist(), self.first, self.last)
@@ -89,15 +115,17 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """The operands of steps, on symbols.
+    """The slots of memory that steps use, on symbols. Slots are numbered through all steps.
 
     Attributes:
-        natives: the steps.
+        natives: the native steps.
         counts: the number of slots of each step.
         pieces: the pieces of the arena.
-        piece, region, begin: for each slot its piece, or -1; its region if it has no piece; and the
-            place of the number of its first byte there.
-        constants: the constants, whose regions follow those that a run binds.
+        piece: for each slot the index of its piece; -1 if it is outside the arena.
+        region: for each slot the index of its region; 0 if it has a piece.
+        begin: for each slot the place, among the plan's numbers, of the byte offset at which it
+            begins in its piece or region.
+        constants: the constants, whose regions follow those of inputs and of the plan's own memory.
     """
 
     natives: Sequence[Any]
@@ -110,7 +138,13 @@ class Slots:
 
     @classmethod
     def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: PlanNumbers) -> Slots:
-        """Return the slots of traced steps, with a place for all memory that they touch."""
+        """Return the slots of traced steps, each assigned to a piece of the arena or a region.
+
+        Args:
+            steps: the recorded steps.
+            ends: the memory of the plan's inputs and outputs.
+            numbers: the plan's numbers; byte counts and offsets are added.
+        """
         # Imported here: a cached plan is arranged already.
         from vtensor.runtime.recording.placement import arranged
 
@@ -148,7 +182,7 @@ class Slots:
         """Check that each piece is live at all steps that use it.
 
         Raises:
-            ValueError: a piece is not live, or a slot names a piece that does not exist.
+            ValueError: a piece is not live at a step, or a slot has a piece that does not exist.
         """
         if not len(self.piece) == len(self.region) == len(self.begin) == sum(self.counts):
             raise ValueError("a slot has no place")
@@ -162,6 +196,10 @@ class Slots:
 
     def check_room(self, natives: Sequence[object], numbers: Array) -> None:
         """Check that each slot is inside its piece.
+
+        Args:
+            natives: the native steps, which say how many bytes each slot needs.
+            numbers: the plan's numbers, by place.
 
         Raises:
             ValueError: a slot is not inside its piece.
@@ -178,7 +216,16 @@ class Slots:
             raise ValueError("a slot is larger than its piece")
 
     def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
-        """Return the steps with their operands for some numbers, and the bytes of the arena."""
+        """Return the steps with where their slots are, and the bytes of the arena.
+
+        Args:
+            natives: the native steps.
+            numbers: the plan's numbers, by place.
+
+        Returns:
+            For each step itself and, for each of its slots, (region, byte offset in it); and the
+            bytes of the arena.
+        """
         begins, nbytes = self.pieces.offsets(numbers)
         base = np.array([*begins, 0], np.int64)[self.piece]
         places = [*zip(self.region, (numbers[self.begin] + base).tolist(), strict=True)]

@@ -38,21 +38,22 @@ if TYPE_CHECKING:
 #: The largest ModelProto that is cached, in bytes: each start serialises and hashes it.
 MAX_PROTO_BYTES = 1 << 26
 
-#: The largest step between neighbour sizes, in elements: networks halve the size of an image five
-#: times.
+#: The largest unit of the distance between neighbour sizes, in elements: networks halve the size of
+#: an image five times.
 MAX_STEP = 32
 
-#: The distances of neighbour sizes, in steps: for some a library may have another kernel.
+#: The distances of neighbour sizes, in these units: for some of the neighbours a library may have
+#: another kernel.
 STEPS = (1, 2, -1, 3)
 
 
 class Source:
-    """A graph or a model, from which a graph is made for each choice of the open sizes.
+    """A graph or a model, from which a graph is made for each combination of the open sizes.
 
     Args:
         model: the model or graph that a session is given.
         reference: True allows nodes to run on ONNX's reference evaluator.
-        max_bytes: the most bytes of constants computed at load.
+        max_bytes: the most bytes of constants computed at load; None is the default limit.
         external_data_root: the folder that must contain files of external data.
         entries: the cache; None without one.
         expect: called with the bytes of weights if a plan that packs them is likely to follow.
@@ -111,14 +112,17 @@ class Source:
 
     @property
     def observed(self) -> frozenset[Place]:
-        """Places of the deferred arrays whose values were read."""
+        """Places, in the model's files, of the deferred arrays whose values were read."""
         return frozenset(self._deferred.observed if self._deferred is not None else ())
 
     def save_fingerprint(self, observed: frozenset[Place]) -> ModelFingerprint | None:
-        """Save the fingerprint of the model unless the cache has it; None if it cannot be saved.
+        """Save the fingerprint of the model unless the cache has it, and return it.
+
+        Returns None if it cannot be saved.
 
         Args:
-            observed: places of the arrays that were read before a plan packed the weights.
+            observed: places, in the model's files, of the arrays that were read before a plan
+                packed the weights.
         """
         if self._file is None or self._entries is None or self._deferred is None:
             return None
@@ -139,7 +143,7 @@ class Source:
 
     @property
     def large(self) -> Mapping[str, Original]:
-        """The deferred arrays of the model, by name."""
+        """The arrays of the model that are read from its files when needed, by name."""
         return self._deferred.later if self._deferred is not None else {}
 
     @property
@@ -156,9 +160,10 @@ class Source:
             return self._loaded_once
 
     def corrected(self) -> bool:
-        """Take inputs and outputs from the model; return whether the cache may have been wrong.
+        """Load the model and take inputs, outputs and deciding inputs from it, not from the cache.
 
-        Afterwards no fact of the cache decides shapes.
+        Returns:
+            True if the cache may have been wrong about them.
         """
         _ = self._loaded
         corrected, self._corrects = self._corrects, False
@@ -167,9 +172,12 @@ class Source:
         return corrected
 
     def _correct(self, loaded: Loaded) -> None:
-        """Take inputs and outputs from the model if the fingerprint has others.
+        """Take inputs and outputs from the model if those of the fingerprint differ.
 
-        Outputs of the fingerprint may be more open: a graph had other sizes than the model says.
+        Outputs of the fingerprint may have more open sizes: a graph had other sizes than declared.
+
+        Args:
+            loaded: the model or the graph.
         """
         inputs, outputs = self._ports(loaded)
         is_same = len(outputs) == len(self.outputs) and all(map(_opens, self.outputs, outputs))
@@ -178,7 +186,11 @@ class Source:
             self._corrects = True
 
     def _load(self) -> Loaded:
-        """Load the model of open sizes, or the graph if all sizes are known."""
+        """Load what the session was given.
+
+        Returns:
+            The model and None if each graph is made of the model's nodes; else None and the graph.
+        """
         from vtensor.language.graph import Graph
 
         model, file, entries = self._given, self._file, self._entries
@@ -209,7 +221,7 @@ class Source:
             loaded = model
         else:
             loaded = Model(file or model, self._reference, **limits, earlier=earlier)
-            if not _agree(earlier, loaded.deferred):  # the fingerprint has wrong places
+            if not _agree(earlier, loaded.deferred):  # the fingerprint has arrays elsewhere
                 loaded, self.fingerprint = Model(file or model, self._reference, **limits), None
         self._deferred = loaded.deferred
         if loaded.overridable:
@@ -233,10 +245,10 @@ class Source:
         return self._overridden.overridable if self._overridden is not None else ()
 
     def overriding(self, names: Collection[str]) -> Source:
-        """Return the source of the same model whose inputs include these initializers.
+        """Return a source of the same model in which some initializers are inputs.
 
         Args:
-            names: some of ``overridable``.
+            names: the names of these initializers, from ``overridable``.
         """
         assert self._overridden is not None, "only what is overridable is overridden"
         model = self._overridden.overriding(names)
@@ -266,7 +278,7 @@ class Source:
 
     @property
     def reads_nodes(self) -> bool:
-        """True if graphs are made of a model's nodes."""
+        """True if each graph is made of an ONNX model's nodes; False if of one graph."""
         if self._loaded_once is None and self.fingerprint is not None:
             return self.fingerprint.reads_nodes
         return not self.static and self._graph is None
@@ -290,8 +302,8 @@ class Source:
 
         Args:
             shapes: the shapes, by input.
-            known: the values of inputs that decide shapes.
-            inner: values that are delivered in addition to the outputs.
+            known: the values of inputs that decide shapes, by input.
+            inner: the names of values that are delivered in addition to the outputs.
 
         Raises:
             InputError: shapes contradict one another, or a value in ``inner`` does not exist.
@@ -310,7 +322,7 @@ class Source:
         return graph.delivering(names) if names else graph
 
     def _correct_outputs(self, graph: Graph) -> None:
-        """Open declared sizes of outputs that differ from those of a graph."""
+        """Declare each size of an output as open if it differs from the size in a graph."""
         for place, port in enumerate(self.outputs):
             sizes = graph.values[graph.outputs[port.name]].dims.values()
             if len(sizes) != len(port.shape):
@@ -326,7 +338,12 @@ class Source:
     def open_sizes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[int]:
-        """Return the open sizes of some shapes, in order, without inputs whose values are known."""
+        """Return the numbers that shapes have for open sizes, in the order of inputs and axes.
+
+        Args:
+            shapes: the shapes, by input.
+            known: the names of inputs whose values decide shapes; their sizes are left out.
+        """
         return [
             size
             for port in self._ports_of(shapes)
@@ -336,7 +353,7 @@ class Source:
         ]
 
     def _ports_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Port]:
-        """Yield the input ports, each with the rank of its shape."""
+        """Yield the input ports; a port of any rank gets the rank of its shape in ``shapes``."""
         return (port.of_rank(len(shapes[port.name])) for port in self.inputs)
 
     def likely_shapes(
@@ -344,9 +361,9 @@ class Source:
     ) -> list[dict[str, tuple[int, ...]]]:
         """Return shapes whose symbolic plans are likely to serve other shapes.
 
-        These are the given shapes, and those with two, then three, in place of each open size of
-        one: guards on sizes of one hold for no others, and libraries block weights by how work
-        divides.
+        The list has the given shapes, if an open size is not 1; and, if one is 1, the shapes with 2
+        and those with 3 in place of each 1. Guards on a size of 1 hold for no other size, and
+        libraries block weights by how work divides.
 
         Args:
             shapes: the shapes of a run, by input.
@@ -363,12 +380,13 @@ class Source:
     ) -> list[dict[str, tuple[int, ...]]]:
         """Return shapes with larger and smaller open sizes; the model may take none of them.
 
-        First all open sizes other than one are moved, then those of one dim after another. A
-        library may have a kernel for some sizes and none for their neighbours. Steps divide a size
-        of a picture as often by two as the size itself.
+        The first shapes change all open sizes other than 1; with two or three open dims, further
+        ones change one dim at a time. A library may have a kernel for some sizes and none for their
+        neighbours. A neighbour of a size is divisible by two about as often as the size.
 
         Args:
-            shapes, known: as in ``likely_shapes``.
+            shapes: the shapes of a run, by input.
+            known: the names of inputs whose values decide shapes.
         """
         names = dict.fromkeys(
             dim
@@ -391,7 +409,13 @@ class Source:
         known: Collection[str],
         other: Callable[[str, int], int],
     ) -> dict[str, tuple[int, ...]]:
-        """Return shapes with ``other(dim, size)`` in place of each open size."""
+        """Return shapes with ``other(dim, size)`` in place of each open size.
+
+        Args:
+            shapes: the shapes, by input.
+            known: the names of inputs whose values decide shapes; their shapes stay.
+            other: returns the new size of a dim.
+        """
         replaced = dict(shapes)
         for port in self._ports_of(shapes):
             if port.name not in known:
@@ -406,7 +430,15 @@ class Source:
         inner: Iterable[str],
         trace: Trace,
     ) -> Graph | None:
-        """Return the graph with symbols in place of its open sizes; None if the model has none.
+        """Return the graph with symbolic sizes in place of its open sizes.
+
+        Returns None if no such graph can be made of the model.
+
+        Args:
+            shapes: the shapes, by input.
+            known: the values of inputs that decide shapes, by input.
+            inner: the names of values that are delivered in addition to the outputs.
+            trace: the trace to which the symbols are added.
 
         Raises:
             Exception: of any kind, if the graph cannot be traced.
@@ -428,10 +460,12 @@ class Source:
         return graph.delivering(names) if graph is not None and names else graph
 
     def check_values(self, wanted: Iterable[object]) -> None:
-        """Check that values of some names exist; any name passes before the first plan.
+        """Check that values of these names exist.
+
+        Before the first plan of a model of open sizes, any text passes: its values are not known.
 
         Raises:
-            InputError: no value has such a name.
+            InputError: no value has one of the names.
         """
         wanted, known = [*wanted], [port.name for port in self.outputs]
         if all(name in known for name in wanted):
@@ -444,10 +478,13 @@ class Source:
             raise InputError(f"{text}, and session.values lists what else can be asked for")
 
     def wanted(self, outputs: Iterable[str] | None) -> list[str]:
-        """Return the names of a run's results; None, or no name at all, is all outputs.
+        """Return the names of a run's results.
+
+        Args:
+            outputs: the requested names; None or an empty list is all outputs.
 
         Raises:
-            InputError: ``outputs`` is no list of names, or no value has such a name.
+            InputError: ``outputs`` is no list of names, or no value has one of the names.
         """
         known = [port.name for port in self.outputs]
         if outputs is None:
@@ -473,25 +510,36 @@ class Source:
 
 
 def _agree(earlier: DeferredArrays | None, later: DeferredArrays) -> bool:
-    """Return whether arrays are at the places of a cache entry, if there is one."""
+    """Return whether arrays are in the files where a cache entry says; True without an entry.
+
+    Args:
+        earlier: the arrays of the cache entry; None without an entry.
+        later: the arrays of the loaded model.
+    """
     if earlier is None:
         return True
     return earlier.places == {name: later.places[name] for name in later.later}
 
 
 def _instead(more: int, _: str, size: int) -> int:
-    """Replace a size of one."""
+    """Return ``more`` in place of a size of 1, and any other size unchanged."""
     return more if size == 1 else size
 
 
 def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
-    """Move a size by some steps if its dim is among the names and it is not one."""
+    """Return a neighbour of a size; the size itself if it is 1, or its dim is not to be changed.
+
+    Args:
+        names: the dims whose sizes change.
+        steps: the distance, in units of the largest power of two that divides the size.
+        dim, size: a dim and its size.
+    """
     step = steps * min(size & -size, MAX_STEP)
     return size + step if dim in names and size != 1 and size + step > 0 else size
 
 
 def _opens(port: Port, declared: Port) -> bool:
-    """Return whether a port is the declared one, or the same with further sizes open."""
+    """Return whether ``port`` is equal to ``declared``, except that more sizes may be open."""
     if port.any_rank:
         return (port.name, port.dtype) == (declared.name, declared.dtype)
     return replace(port, shape=declared.shape) == declared and all(
@@ -505,10 +553,14 @@ def _port(name: str, value: Any) -> Port:
 
 
 def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the open sizes of a graph, from the shapes of its inputs.
+    """Return the number of each open size of a graph, by the size's name.
+
+    Args:
+        graph: the graph.
+        shapes: the shapes, by input.
 
     Raises:
-        InputError: two inputs have different sizes for one name; names both.
+        InputError: two inputs have different numbers for one name; the message names both.
     """
     decided: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
@@ -521,7 +573,7 @@ def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
 
 
 def _opened(model: Given) -> ModelFile | None:
-    """Open a path or bytes; None for a graph, a model or a proto."""
+    """Return the opened file of a path or of bytes; None for a graph, a model or a proto."""
     if not isinstance(model, str | os.PathLike | bytes | None):
         return None
     from vtensor.frontends.files.model_file import opened
@@ -530,7 +582,7 @@ def _opened(model: Given) -> ModelFile | None:
 
 
 def _as_bytes(model: Given) -> Given:
-    """Return a small ModelProto as bytes, which the cache can identify; others unchanged."""
+    """Return a small ModelProto as bytes, which the cache can identify; else ``model`` itself."""
     count, serialize = (getattr(model, name, None) for name in ("ByteSize", "SerializeToString"))
     if count is None or serialize is None or count() > MAX_PROTO_BYTES:
         return model
@@ -538,5 +590,5 @@ def _as_bytes(model: Given) -> Given:
 
 
 def _original(graph: Graph) -> Graph:
-    """Return a graph whose constants can be released."""
+    """Return the graph with constants that can be released and read again."""
     return replace(graph, constants=Originals.of(graph.constants))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The note of a provisional plan.
+#: What the task's note says of a provisional plan.
 PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
 
 #: The most plans in memory of one session. They share packed weights and an arena; each has its own
@@ -78,15 +78,15 @@ class PlanStore:
         cache: the saved plans; None without a cache.
 
     Attributes:
-        prepared: True if likely shapes are prepared, or need not be.
+        prepared: True if planning for likely shapes was queued, or need not be.
     """
 
     def __init__(
         self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
     ) -> None:
         self.source, self._options, self._workspace = source, options, workspace
-        #: In order of their last use. An ``OrderedDict`` would turn what a signal handler raises
-        #: while a key is hashed into a ``KeyError``.
+        #: In order of their last use. An ``OrderedDict`` would replace an exception that a signal
+        #: handler raises while a key is hashed by a ``KeyError``.
         self._plans: dict[PlanKey, PlanInMemory] = {}
         #: Keys of plans that were replaced, as long as a run or caller holds them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
@@ -116,7 +116,7 @@ class PlanStore:
         return [task for task in tasks if task.for_other_processes]
 
     def declared(self) -> Plan:
-        """Return the plan for the declared shapes of a model of fixed sizes."""
+        """Return the plan for the declared shapes; the model's sizes are all fixed."""
         rows = (
             InputKey(p.name, tuple(size or 0 for size in p.shape), p.dtype, self._expected(p))
             for p in self.source.inputs
@@ -124,7 +124,12 @@ class PlanStore:
         return self.get(PlanKey(tuple(rows)))
 
     def find(self, feeds: Mapping[str, Feed], wanted: Sequence[str]) -> tuple[Plan, PlanKey]:
-        """Return the plan for the inputs and wanted values of a run, and its key."""
+        """Return the plan of a run and its key; make the plan if it is not in memory.
+
+        Args:
+            feeds: the inputs, by name.
+            wanted: the names of the run's results, outputs or other values.
+        """
         known = {port.name for port in self.source.outputs}
         inner = tuple(dict.fromkeys(name for name in wanted if name not in known))
         while True:
@@ -146,7 +151,7 @@ class PlanStore:
                     raise
 
     def get(self, key: PlanKey) -> Plan:
-        """Return the plan for a key."""
+        """Return the plan for a key; make it if it is not in memory."""
         held = self._use_plan(key)
         return held.plan if held is not None else self._making.take(partial(self._make, key))
 
@@ -172,7 +177,11 @@ class PlanStore:
         return plan
 
     def _tidy(self, before: int) -> None:
-        """Return memory to the system if planning packed weights or left holes."""
+        """Return free memory to the system if planning packed weights, or after many plans.
+
+        Args:
+            before: the bytes of packed weights before planning.
+        """
         if self._workspace.weights.nbytes > before:
             tidy = give_back if self._count else trim_memory
             tidy()
@@ -180,7 +189,10 @@ class PlanStore:
             give_back()
 
     def _use_plan(self, key: PlanKey) -> PlanInMemory | None:
-        """Return a plan in memory, mark it as used and queue its refinement; None if not held."""
+        """Return the plan in memory for a key, mark it as used and queue its refinement.
+
+        Returns None if there is none.
+        """
         with _tables_lock:
             held = self._plans.pop(key, None)
             if held is not None:
@@ -190,7 +202,10 @@ class PlanStore:
         return held
 
     def _add(self, key: PlanKey, held: PlanInMemory) -> None:
-        """Add a plan and drop the least recently used ones beyond the limit."""
+        """Add a plan and drop the least recently used ones beyond ``MOST_PLANS``.
+
+        If the memory budget is exceeded, all other plans are dropped.
+        """
         most, dropped = 1 if self._workspace.full else MOST_PLANS, list[PlanInMemory]()
         with _tables_lock:
             self._plans[key] = held
@@ -203,7 +218,7 @@ class PlanStore:
     # --- requests of runners
 
     def current(self, key: PlanKey, plan: Plan) -> bool:
-        """Mark a plan as used and return whether it was not replaced."""
+        """Mark a plan as used; return False if another plan has replaced it in memory."""
         held = self._use_plan(key)
         return held is None or held.plan is plan
 
@@ -224,13 +239,13 @@ class PlanStore:
         return held is not None and held.plan is plan
 
     def _key_of(self, plan: Plan) -> PlanKey | None:
-        """Return the key of a plan; None if the plan was dropped."""
+        """Return the key of a plan in memory or a replaced plan; None if the plan was dropped."""
         with _tables_lock:
             keys = (key for key, held in self._plans.items() if held.plan is plan)
             return next(keys, None) or self._replaced.get(plan)
 
     def has(self, plan: Plan) -> bool:
-        """Return whether a plan of this store was not dropped."""
+        """Return whether a plan is in memory or was replaced; False if it was dropped."""
         return self._key_of(plan) is not None
 
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
@@ -247,7 +262,7 @@ class PlanStore:
         return self.source.graph(key.shapes, key.known, key.inner), self._options_for(key)
 
     def settled(self, plan: Plan) -> Plan:
-        """Refine a provisional plan now and return its replacement; return others unchanged."""
+        """Refine a provisional plan now and return its replacement; return any other plan as is."""
         key, refinement = self._key_of(plan), plan.refinement
         if key is None or not plan.provisional:
             return plan
@@ -261,7 +276,12 @@ class PlanStore:
     # --- refining
 
     def _refinable(self, key: PlanKey, plan: Plan, choice: Choice | None) -> None:
-        """Give a plan the task that may replace it once its runs took as long as planning."""
+        """Give a plan the background task that may replace it; none if it is not to be refined.
+
+        Args:
+            key, plan: the plan and its key.
+            choice: the plan's choice; None for a lock file.
+        """
         options = self._options
         if choice is None or options.lock is not None:
             return
@@ -284,7 +304,11 @@ class PlanStore:
             plan.refinement.wait(self._longest_s)
 
     def _measured(self, key: PlanKey, plan: Plan, choice: Choice) -> Plan:
-        """Return the plan whose choice is made by times of this machine."""
+        """Return the measured plan that replaces a provisional one; ``plan`` if they are equal.
+
+        Args:
+            key, plan, choice: the provisional plan, its key and its choice.
+        """
         from vtensor.runtime.planning.refine import TIME_LIMIT, measured
 
         options = replace(self._options_for(key), first=None, progress=None)
@@ -301,7 +325,11 @@ class PlanStore:
         return self._saving_later(*self._planning(record))
 
     def _with_own_choice(self, key: PlanKey, plan: Plan) -> Plan:
-        """Return the plan whose choice is made for the exact sizes of a plan."""
+        """Return the plan, for a key, that replaces ``plan``, whose choice is for other sizes.
+
+        Raises:
+            PlanStays: a choice for the key's exact sizes saves too little time.
+        """
         from vtensor.runtime.planning.refine import own_choice
 
         options = replace(self._options_for(key), first=None, progress=None)
@@ -314,7 +342,11 @@ class PlanStore:
         return replacement
 
     def _tuned(self, key: PlanKey, plan: Plan) -> Plan:
-        """Return the plan whose choice is made by measured times."""
+        """Return the plan by measured times of its nodes that replaces ``plan``.
+
+        Raises:
+            PlanStays: measured times give no faster plan.
+        """
         from vtensor.runtime.planning.refine import tuned
 
         options = self._options_for(key)
@@ -336,7 +368,10 @@ class PlanStore:
         return plan
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
-        """Replace a plan for later runs; current runs end on the old one."""
+        """Replace the plan of a key for later runs; runs in progress end on ``old``.
+
+        If ``new`` is ``old``, measured times have confirmed the plan: it is provisional no more.
+        """
         provisional = old.provisional
         if new is old:  # measured times confirm the choice
             new.refinement, new.provisional = None, False
@@ -353,7 +388,9 @@ class PlanStore:
         return self._making.take(partial(self._workspace.executor.planning, work))
 
     def _hurries(self) -> bool:
-        """Return whether background work need not yield: no run is made, or a request waits."""
+        """Return whether background work need not sleep: no run goes on, or a request for a plan
+        waits for its end.
+        """
         return not self._workspace.lanes.busy or bool(self._making.waiting)
 
     # --- preparing and saving
@@ -373,7 +410,7 @@ class PlanStore:
         self.has_run()
 
     def _save(self, choices: Sequence[Choice]) -> None:
-        """Save choices; a request for a plan goes first."""
+        """Write choices to the cache; requests for plans go first."""
         if self._cache is None:
             return
         for choice in choices:
@@ -381,7 +418,11 @@ class PlanStore:
             self._making.run_background(write, YIELDS)
 
     def prepare(self, key: PlanKey) -> None:
-        """Queue planning for shapes that are likely to come; called when a plan is used again."""
+        """Queue planning for shapes that are likely to come.
+
+        Args:
+            key: the key of a plan that is used again.
+        """
         self.prepared = True
         options = self._options
         if options.deterministic or options.later or options.lock or not transferable(options):
@@ -414,7 +455,7 @@ class PlanStore:
             choices.append(choice)
 
     def _begin(self, task: BackgroundTask[None]) -> None:
-        """Begin background work, unless the session is closed."""
+        """Queue a background task, unless the session is closed."""
         with _tables_lock:
             self._tasks = [*(running for running in self._tasks if not running.done), task]
             if self._closed:

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 class SymbolicGraph:
-    """A simplified graph whose sizes are on a trace.
+    """A simplified graph whose open sizes are symbols of a trace.
 
     Args:
         graph: the sealed graph.
-        trace: the trace of its sizes, and of constants that depend on them.
-        observed: places of the arrays whose values were read to make it.
+        trace: the trace of its sizes, and of constants that depend on sizes.
+        observed: places, in the model's files, of the arrays that were read to make the graph.
 
     Attributes:
         trace: the trace.
-        rows: the trace's rows.
+        rows: the trace, closed.
 
     Raises:
-        NotTraced: sizes may be hidden in places that are not searched.
+        NotTraced: the trace failed, or names or changed constants depend on sizes.
     """
 
     def __init__(
@@ -62,26 +62,35 @@ class SymbolicGraph:
         self.trace, self.rows = trace, trace.rows()
 
     def values(self, open_sizes: Sequence[int], known: Known) -> Sequence[Any] | None:
-        """Return the values of its trace for open sizes; None if a guard fails."""
+        """Return the values of the trace, by place, for open sizes; None if a guard fails.
+
+        Args:
+            open_sizes: the numbers of the open sizes, in order.
+            known: values of traces that were evaluated already; new ones are added.
+        """
         return evaluated(self.rows, open_sizes, known)
 
     def graph(self, values: Sequence[Any]) -> Graph:
-        """Return the graph for sizes.
+        """Return the graph whose sizes are numbers.
 
         Args:
-            values: the values of its trace.
+            values: the values of the trace, by place.
         """
         graph = self.on(lambda size: values[size.place])
         constants = cast("MutableMapping[str, Any]", self.constants(values))
         return replace(graph, constants=constants)
 
     def constants(self, values: Sequence[Any]) -> Mapping[str, Any]:
-        """Return the constants for sizes."""
+        """Return the constants by name, those that depend on sizes taken from ``values``.
+
+        Args:
+            values: the values of the trace, by place.
+        """
         arrays = {name: values[place] for name, place in self._places.items()}
         return _with_arrays(self._graph.constants, arrays)
 
     def is_symbolic(self, constant: str) -> bool:
-        """Return whether the values of a constant depend on symbols."""
+        """Return whether the elements of a constant depend on symbolic sizes."""
         constants = self._graph.constants
         return constant in constants and isinstance(origin(constants, constant)[0], SymbolicArray)
 
@@ -97,10 +106,10 @@ class SymbolicGraph:
         return array.place
 
     def on(self, number: Callable[[SymbolicSize], Any]) -> Graph:
-        """Return the graph with other numbers in place of its sizes, and with its own constants.
+        """Return the graph with other sizes in place of its symbolic ones; constants stay.
 
         Args:
-            number: maps a size to its number, which may be a size of another trace.
+            number: returns the new size for a symbolic one: a number or a size of another trace.
         """
         graph = self._graph
         values = {
@@ -124,10 +133,10 @@ class SymbolicGraph:
 
 
 def _symbolic_arrays(constants: Mapping[str, Any]) -> dict[str, SymbolicArray]:
-    """Return the constants whose values depend on symbols.
+    """Return the constants whose elements depend on symbolic sizes, by name.
 
     Raises:
-        NotTraced: a pass computes a constant that depends on symbols.
+        NotTraced: a pass computes a constant with a function that depends on symbolic sizes.
     """
     if isinstance(constants, Computed):
         if any(is_open(applied.key) for applied in constants.functions):
@@ -142,7 +151,7 @@ def _symbolic_arrays(constants: Mapping[str, Any]) -> dict[str, SymbolicArray]:
 
 
 def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return constants with some of them replaced by arrays."""
+    """Return constants in which those named in ``arrays`` have these arrays."""
     if not arrays:
         return constants
     if isinstance(constants, Computed):

@@ -2,9 +2,12 @@
 
 A symbolic plan has several traces, each a list of rows: the graph's trace (all sizes of the graph,
 and constants that depend on them), one for each kind of call (its native steps, and how much memory
-they need), and the memory trace (byte counts and places). If a guard of one of them fails, or two
+they need), and the memory trace (byte counts and offsets). If a guard of one of them fails, or two
 layouts no longer agree, the symbolic plan cannot be specialised for the sizes. A plan of fixed
 sizes has no symbols, and its steps exist already.
+
+The plan's numbers are the values of the memory trace and the numbers that depend on no size; each
+is named by its place, an index among them (``slots.PlanNumbers``).
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 #: Dims, and the places of their sizes among a plan's numbers.
 Dims = Sequence[tuple[str, int]]
 
-#: Two layouts that have to place the elements of a value alike, and its dims.
+#: Two layouts that have to place the elements of a value alike, and the dims of the value.
 LayoutGuard = tuple[str, str, Dims]
 
 
@@ -54,8 +57,8 @@ class CallsOfKind:
 
     Attributes:
         rows: the trace of the call kind.
-        size_places: the places of their sizes among the values of the graph's trace.
-        natives: the places of native steps among the values of the rows.
+        size_places: for each symbol of the trace, the place of its size on the graph's trace.
+        natives: the places of native steps on the trace of the call kind.
         nodes: names of the nodes that make the calls.
         took: seconds that evaluating the rows took; infinite if a guard failed.
     """
@@ -71,9 +74,9 @@ class SymbolicStep(NamedTuple):
     """A reference to a native step that depends on symbols.
 
     Attributes:
-        source: the number of its kind of calls; the first is 1.
-        place: its place among the values of that kind's rows.
-        access: how the step uses each of its slots.
+        source: the number of the call kind that makes the step; the first is 1.
+        place: the step's place on the trace of that call kind.
+        access: the use of each slot: "read", "write", both or "scratch".
     """
 
     source: int
@@ -82,7 +85,7 @@ class SymbolicStep(NamedTuple):
 
 
 class SymbolicValue(NamedTuple):
-    """A value that runs bind or deliver, or a constant; its sizes are places of numbers."""
+    """A value that runs bind or deliver, or a constant; its sizes are places of plan numbers."""
 
     name: str
     dtype: str
@@ -91,17 +94,25 @@ class SymbolicValue(NamedTuple):
     constant: bool = False
 
     def value(self, numbers: Array) -> Value:
-        """Return the value in the sizes of some numbers."""
+        """Return the value with numbers as sizes.
+
+        Args:
+            numbers: the plan's numbers, by place.
+        """
         dims = sizes_of(self.dims, numbers)
         return Value(self.name, self.dtype, dims, self.layout, self.constant)
 
     def storage(self, numbers: Array) -> TensorStorage:
-        """Return its memory in the sizes of some numbers."""
+        """Return an unbound storage for the value, with numbers as sizes.
+
+        Args:
+            numbers: the plan's numbers, by place.
+        """
         return TensorStorage(self.dtype, sizes_of(self.dims, numbers), self.layout)
 
     @property
     def form(self) -> Hashable:
-        """Its layout without names of dims: constants with one array and one form share memory."""
+        """The layout without names of dims; constants of one array and one form share memory."""
         return unnamed(str(self.layout), [dim for dim, _ in self.dims])
 
 
@@ -111,8 +122,9 @@ class SymbolicOutput(NamedTuple):
     Attributes:
         alias: the name under which it is delivered.
         end: its type, dims and layout.
-        binding: the number of the input, or of the plan's own memory, that holds it.
-        constant: the constant that holds it instead.
+        binding: the index of the memory that holds it, among inputs, then the plan's own outputs;
+            None if a constant holds it.
+        constant: the constant that holds it; None if ``binding`` is given.
     """
 
     alias: str
@@ -122,11 +134,11 @@ class SymbolicOutput(NamedTuple):
 
 
 class SymbolicConstant(NamedTuple):
-    """A constant whose values depend on symbols.
+    """A constant whose elements depend on symbols.
 
     Attributes:
-        region: its number among the plan's constants.
-        place: its array among the values of the graph's trace.
+        region: its index among the plan's constants.
+        place: the place of its array on the graph's trace.
         end: its type, dims and layout.
     """
 
@@ -136,10 +148,14 @@ class SymbolicConstant(NamedTuple):
 
 
 def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return a layout with its dims renamed by place, and the names in order.
+    """Return a layout whose dims are renamed ``d0``, ``d1``, ..., and the new names.
 
-    A layout without spaces between its dims stays unchanged. Memory is laid out alike if both
-    results are equal.
+    A layout without spaces between its dims stays unchanged, with its names. Two values whose
+    results are equal have the same memory layout.
+
+    Args:
+        layout: the text of the layout.
+        dims: the names of the value's dims, in order.
 
     >>> unnamed("B D21 D6", ["D6", "B", "D21"]), unnamed("NHWC", "NCHW")
     (('d1 d2 d0', ('d0', 'd1', 'd2')), ('NHWC', ('N', 'C', 'H', 'W')))
@@ -153,7 +169,12 @@ def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def sizes_of(dims: Dims, numbers: Array) -> dict[str, int]:
-    """Return dims with their sizes."""
+    """Return the size of each dim.
+
+    Args:
+        dims: dims, and the places of their sizes.
+        numbers: the plan's numbers, by place.
+    """
     return {dim: int(numbers[place]) for dim, place in dims}
 
 
@@ -163,8 +184,8 @@ class Traces(NamedTuple):
     Attributes:
         outer: the trace of native calls that depend on no symbol.
         graph: the lowered graph on symbols.
-        weights: its constants.
-        alone: the nodes of calls that may have read the values of constants.
+        weights: the graph's packed constants.
+        alone: the names of nodes whose calls may have read the elements of constants.
     """
 
     outer: NativeTrace
@@ -179,21 +200,23 @@ class SymbolicPlan:
 
     Attributes:
         sizes: the rows of the graph's trace.
-        calls: call kinds; as sources of numbers they count from 1, and the graph's trace is 0.
-        sources: for each symbol of the memory trace, its source and the place there.
+        calls: call kinds. A source of values is a number: 0 is the graph's trace, n the trace of
+            the n-th call kind.
+        sources: for each symbol of the memory trace, its source and its place on that trace.
         memory: the rows of the memory trace.
-        numbers: the places of numbers on the memory trace, and of numbers without symbols.
+        numbers: the places of the plan's numbers.
         steps: native steps, or references to those that depend on symbols.
-        slots: the places of the steps' operands.
-        held, live: places of the byte counts of memory that a plan holds throughout, and the pieces
-            of its arena, as the budget counts them.
+        slots: where the steps' operands are in memory.
+        held: the places of the byte counts of memory that a plan holds throughout, for the budget.
+        live: the pieces of its arena, for the budget.
         guards: pairs of layouts that must place elements alike.
         inputs, own, outputs: the values that runs bind, allocate and deliver.
-        regions: the memory of constants; empty for those that depend on symbols.
+        regions: the memory of constants; empty arrays for those that depend on symbols.
         symbolic: the constants that depend on symbols.
-        packed: the owner of the constants.
+        packed: the object that keeps the memory of constants alive.
         proven: True if the choice is proven the best for all sizes.
-        traces: the recording, for saving; None for a cached plan, whose places are checked.
+        traces: the recording, for saving; None for a cached plan, whose slots are checked whenever
+            it is specialised.
     """
 
     sizes: Rows
@@ -225,16 +248,17 @@ class SymbolicPlan:
         """Evaluate the plan for open sizes.
 
         Args:
-            open_sizes: the sizes, in the order of the symbols.
+            open_sizes: the numbers of the open sizes, in the order of the symbols.
             workspace: the arena, weights and executors that plans share.
-            known: the values of evaluated rows, also of other symbolic plans; new ones are added.
+            known: the values of traces that were evaluated already, also of other symbolic plans;
+                new ones are added.
             nodes: makes the plan's nodes on their first inspection.
 
         Returns:
-            The plan; None if a guard fails.
+            The plan; None if a guard fails, or it needs more memory than the workspace allows.
 
         Raises:
-            BudgetError: the plan needs more memory than the workspace allows.
+            BudgetError: the workspace has no room for the plan's arena and outputs.
         """
         sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
@@ -262,7 +286,12 @@ class SymbolicPlan:
         return Plan(brought, steps, nbytes, live, regions, self.packed, workspace, nodes)
 
     def serves(self, open_sizes: Sequence[int], known: Known) -> bool:
-        """Return whether all guards hold for some open sizes, without compiling any step."""
+        """Return whether all guards hold for open sizes, without compiling any step.
+
+        Args:
+            open_sizes: the numbers of the open sizes, in the order of the symbols.
+            known: the values of traces that were evaluated already; new ones are added.
+        """
         sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
             return False
@@ -271,9 +300,13 @@ class SymbolicPlan:
         return self._memory_numbers(self._values(sizes, known)) is not None
 
     def declined(self, open_sizes: Sequence[int], known: Known) -> frozenset[str]:
-        """Return the nodes whose libraries decline some open sizes, without compiling any step.
+        """Return the names of nodes whose libraries decline open sizes, without compiling any step.
 
-        A plan of the cache names no nodes, and none is named if the graph's guards fail.
+        Empty for a plan from the cache, which has no names, and if a guard of the graph fails.
+
+        Args:
+            open_sizes: the numbers of the open sizes, in the order of the symbols.
+            known: the values of traces that were evaluated already; new ones are added.
         """
         sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
@@ -283,14 +316,19 @@ class SymbolicPlan:
         return frozenset(name for calls in failed for name in calls.nodes)
 
     def _values(self, sizes: Sequence[Any], known: Known) -> list[Sequence[Any]]:
-        """Return the values of each source of numbers, whose guards all hold."""
+        """Return the values of each source (the graph's trace, then call kinds), by place.
+
+        Args:
+            sizes: the values of the graph's trace.
+            known: the values of evaluated traces, in which all guards of call kinds hold.
+        """
         return [sizes, *(known[asked] or [] for asked in self._row_keys(sizes))]
 
     def _memory_numbers(self, values: Sequence[Sequence[Any]]) -> Array | None:
-        """Return the numbers of the memory trace; None if a guard fails or layouts differ.
+        """Return the plan's numbers, by place; None if a guard fails or layouts differ.
 
         Args:
-            values: of each source.
+            values: the values of each source (the graph's trace, then call kinds), by place.
         """
         on_trace = self.memory.run([values[source][place] for source, place in self.sources])
         if on_trace is None:
@@ -307,8 +345,13 @@ class SymbolicPlan:
     def _evaluate_calls(self, sizes: Sequence[Any], known: Known, workspace: Workspace) -> bool:
         """Evaluate all kinds of calls and compile their steps, on several threads.
 
+        Args:
+            sizes: the values of the graph's trace, by place.
+            known: the values of evaluated traces; new ones are added.
+            workspace: has the threads.
+
         Returns:
-            False if a guard fails; the other kinds are then not evaluated.
+            True if all guards hold; False if one fails, which leaves later kinds unevaluated.
         """
         asked = [*zip(self.calls, self._row_keys(sizes), strict=True)]
         new = {key: calls for calls, key in asked if key not in known}
@@ -320,7 +363,7 @@ class SymbolicPlan:
         )
 
     def _layouts_hold(self, numbers: Array) -> bool:
-        """Return whether all pairs of layouts place elements alike."""
+        """Return whether the two layouts of each guard place elements alike, for these numbers."""
         try:
             return all(
                 addresses(left, dims) == addresses(right, dims)
@@ -331,7 +374,7 @@ class SymbolicPlan:
             return False
 
     def _same_access(self, natives: Sequence[object]) -> bool:
-        """Return whether native steps use their slots as the recorded ones do."""
+        """Return whether native steps read and write the same slots as the recorded steps."""
         rows = {
             (id(native), stand.access): native
             for native, stand in zip(natives, self.steps, strict=True)
@@ -340,7 +383,12 @@ class SymbolicPlan:
         return all(described(native)[1] == access for (_, access), native in rows.items())
 
     def _regions(self, sizes: Sequence[Any], numbers: Array) -> Sequence[Array]:
-        """Return the memory of constants; constants of one array and form share it."""
+        """Return the memory of each constant; constants of equal array and form share it.
+
+        Args:
+            sizes: the values of the graph's trace, by place.
+            numbers: the plan's numbers, by place.
+        """
         if not self.symbolic:
             return self.regions
         regions, memory_of = [*self.regions], dict[Hashable, Array]()
@@ -354,7 +402,7 @@ class SymbolicPlan:
         return regions
 
     def _ports(self, numbers: Array) -> PlanPorts:
-        """Return the ports of the plan."""
+        """Return the inputs, own memory and outputs of the plan with numbers as sizes."""
         own_storages = [end.storage(numbers) for end in self.own]
         bound = [*(end.storage(numbers) for end in self.inputs), *own_storages]
         deliveries = {}
@@ -366,7 +414,16 @@ class SymbolicPlan:
 
 
 def _evaluate_and_compile(known: Known, calls: Mapping[Asked, CallsOfKind], key: Asked) -> bool:
-    """Evaluate the rows of a call kind and compile its steps; return whether its guards hold."""
+    """Evaluate the rows of a call kind and compile its steps.
+
+    Args:
+        known: receives the values of the rows; None if a guard fails.
+        calls: the call kinds, by rows and sizes.
+        key: the rows and sizes of the call kind to evaluate.
+
+    Returns:
+        True if all guards hold and the library compiles the steps.
+    """
     begun, (rows, numbers) = perf_counter(), key
     values = rows.run(numbers)
     try:
@@ -380,7 +437,10 @@ def _evaluate_and_compile(known: Known, calls: Mapping[Asked, CallsOfKind], key:
 
 
 def described(native: Any) -> tuple[str, tuple[str, ...]]:
-    """Compile a native step; return the name of its kernel and the access to each slot."""
+    """Compile a native step; return the name of its kernel and the access to each slot.
+
+    An access is "read", "write", both or "scratch".
+    """
     from vtensor.runtime import _replay
 
     description = _replay.describe(native)

@@ -15,7 +15,7 @@ def tolerance_of(tolerance: object) -> float:
     """Return a tolerance as a float.
 
     Raises:
-        InputError: it is no finite number of at least 0.
+        InputError: the tolerance is no finite number of at least 0.
     """
     number = -1.0
     if not isinstance(tolerance, bool) and isinstance(tolerance, Real):

@@ -42,11 +42,11 @@ _NONE: Array = np.empty(0, np.uint8)
 
 
 class _GraphSizes:
-    """A function from sizes of the graph's trace to symbols of the memory trace.
+    """A function that returns the symbol of the memory trace for a size of the graph's trace.
 
     Args:
-        memory: the memory trace.
-        values: the values of the graph's trace, for the present sizes.
+        memory: the memory trace; a symbol is added for each new size.
+        values: the values of the graph's trace, by place, for the present sizes.
     """
 
     def __init__(self, memory: MemoryTrace, values: Sequence[Any]) -> None:
@@ -66,15 +66,15 @@ def traced_plan(
     *,
     confirming: bool = False,
 ) -> SymbolicPlan:
-    """Record a choice on the symbols of a graph.
+    """Record a choice on the symbols of a graph; return its symbolic plan.
 
     Args:
         network: the simplified graph on symbols.
         open_sizes: the sizes that the choice was made for, and is recorded on.
         lowered: the checked choice for these sizes.
-        options, workspace: as in ``plan_of``.
-        known: receives the values of rows for these sizes.
-        confirming: ask libraries whether they take their nodes with the hints of the choice.
+        options, workspace: the options of plans, and the memory that plans share.
+        known: the values of traces that were evaluated already; those for these sizes are added.
+        confirming: True asks libraries again whether they accept their nodes.
 
     Raises:
         NotTraced: a node or a constant cannot be recorded on symbols.
@@ -124,7 +124,7 @@ def plan_of_numbers(
         recorder: the recorder, after its recording.
         ends: the memory of inputs and outputs.
         steps: the steps that the outputs need.
-        open_sizes: the open sizes; empty for a model of fixed sizes.
+        open_sizes: the numbers of the open sizes, in order; empty for a model of fixed sizes.
     """
     trace = Trace()
     for size in open_sizes:
@@ -144,7 +144,16 @@ def _plan(
     ends: Ends,
     steps: Sequence[RecordedStep],
 ) -> SymbolicPlan:
-    """Return the symbolic plan of a recording, without its layout guards."""
+    """Return the symbolic plan of a recording, without its layout guards.
+
+    Args:
+        sizes: the rows of the graph's trace.
+        array_place: returns the place, on the graph's trace, of a constant that depends on sizes.
+        recorder: the recorder, after its recording.
+        memory: the memory trace.
+        ends: the memory of inputs and outputs.
+        steps: the steps that the outputs need.
+    """
     graph, numbers = recorder.graph, PlanNumbers()
     slots = Slots.of(steps, ends, numbers)
     symbolic, regions = list[SymbolicConstant](), list[Array]()
@@ -209,7 +218,11 @@ def _reference(step: RecordedStep) -> object:
 
 
 def _constant(delivery: Any, recorder: Recorder) -> TensorStorage | None:
-    """Return the constant that an output delivers; None if a step makes the output."""
+    """Return the constant that an output delivers; None if a run makes or binds the output.
+
+    Raises:
+        NotTraced: the constant depends on sizes.
+    """
     if delivery.binding is not None:
         return None
     if delivery.memory in recorder.symbolic:
@@ -229,7 +242,10 @@ def _memory_end(memory: TensorStorage, numbers: PlanNumbers) -> SymbolicValue:
 
 
 def _same_elements(value: Value, other: Value) -> bool:
-    """Return whether two values have the same elements, perhaps in other places."""
+    """Return whether two values have equal element types, dims and encodings.
+
+    The orders of dims in their layouts may differ.
+    """
     kinds = [
         (operand.dtype, [*operand.dims], operand.layout.encoding) for operand in (value, other)
     ]
@@ -239,7 +255,14 @@ def _same_elements(value: Value, other: Value) -> bool:
 def _guards(
     lowered: LoweredGraph, graph: LoweredGraph, numbers: PlanNumbers, options: Options
 ) -> list[LayoutGuard]:
-    """Return the pairs of layouts that the checker compared, once each, with dims by place."""
+    """Return the pairs of layouts that the checker found equal, once each, as layout guards.
+
+    Args:
+        lowered: the choice on numbers.
+        graph: the same choice on symbols.
+        numbers: the plan's numbers; sizes of dims are added.
+        options: the options of plans, with the layouts of inputs and outputs.
+    """
     guards = dict[LayoutGuard, None]()
     for name, *texts in layout_pairs(lowered, options.entry, options.delivery):
         dims: Mapping[str, int] = graph.values[name].dims

@@ -1,4 +1,4 @@
-"""Plans by measured times: several are recorded and run in turns, and the fastest is taken."""
+"""Plans by measured times: several are recorded and run in turns, and the fastest is returned."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _log = logger(__name__)
 
 
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
-    """Return ``measure.fastest(plans, executor)``, importing its module at the first timing."""
+    """Return the fastest of some plans, and the nanoseconds of a run of each.
+
+    The module ``measure`` is imported at the first timing.
+    """
     from vtensor.runtime.tuning import measure
 
     return measure.fastest(plans, executor)
@@ -48,8 +51,8 @@ def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]
 def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     """Return the plan of a graph whose sizes are known.
 
-    If times are measured, it is the fastest of three: with measured times, with fewer Transforms,
-    and with estimates.
+    If times are measured, the plan is the fastest of three: chosen by measured times, by measured
+    times with fewer Transforms, and by estimates.
 
     Args:
         graph: the simplified graph.
@@ -90,13 +93,14 @@ def within_tolerance(
     workspace: Workspace,
     meter: Meter | None = None,
 ) -> Plan:
-    """Return the plan whose results may be off by the tolerance if it is faster than the strict
-    one.
+    """Return a plan with approximate variants if one is faster than ``strict``, else ``strict``.
 
     Args:
-        graph, options, workspace: as in ``plan_of``; the options have a clock that measures.
-        strict: a plan of the graph, which repeats runs with non-finite numbers.
-        meter: a meter whose measured errors of another tolerance are reused; None makes one.
+        graph: the simplified graph.
+        strict: the strict plan; it repeats runs of the approximate one with non-finite numbers.
+        options: the options of plans: the tolerance, and a clock that measures.
+        workspace: the arena, weights and executors that plans share.
+        meter: a meter whose measured errors are reused; None makes a new one.
     """
     if not options.tolerance:
         return strict
@@ -159,6 +163,12 @@ def _recorded(
     settings: Settings,
     workspace: Workspace,
 ) -> Plan:
-    """Optimise a resolved graph, prove it sound, and record it."""
+    """Optimise a resolved graph, prove the result sound, record it, and return the plan.
+
+    Args:
+        graph, resolved: the simplified graph, and its lowered graph before any pass.
+        options, settings: the options of plans, and the settings of passes to use.
+        workspace: the arena, weights and executors that plans share.
+    """
     lowered = optimise(resolved, options.passes, settings)
     return recorded(graph, resolved, lowered, options, workspace)

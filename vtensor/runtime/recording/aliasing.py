@@ -1,9 +1,9 @@
-"""Aliasing: slices and concatenations without copies, as stretches of the whole's memory.
+"""Aliasing: slices and concatenations without copies.
 
-A slice that is one stretch of its input's memory is read in place. If all inputs of a concatenation
-are stretches of its output's memory, they are made in place; and if they are adjacent already, in
-the output of a later concatenation, the output is read in place. Operators declare that they cut
-or join by the trait ``Structural``.
+A slice whose elements are contiguous in its input's memory is read in place. If each input of a
+concatenation is contiguous in the output's memory, the inputs are made in place; and if the inputs
+are adjacent already, in the output of a later concatenation, the output is read in place. Operators
+declare that they cut or join by the trait ``Structural``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from vtensor.runtime.execution.steps import RecordedStep
 
-#: A tensor, and where its first element is in another tensor, by dim.
+#: A tensor, and the index of its first element in another tensor, by dim.
 Located = tuple[TensorStorage, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
 class Division:
-    """A value and its parts, as a slice or a concatenation was recorded.
+    """A recorded slice or concatenation: a value and its parts.
 
     Attributes:
-        whole: the input of a slice, the output of a concatenation.
-        parts: the parts with elements, and the offset of each in the whole's memory, in bytes.
-        joins: True if the whole is made of the parts.
-        steps: the steps that copy.
+        whole: the input of a slice, or the output of a concatenation.
+        parts: the output of a slice, or the inputs of a concatenation without empty ones; each with
+            its byte offset in the whole's memory.
+        joins: True for a concatenation.
+        steps: the steps that copy the elements.
     """
 
     whole: TensorStorage
@@ -47,11 +48,14 @@ def division(
     output: TensorStorage,
     steps: Sequence[RecordedStep],
 ) -> Division | None:
-    """Return the division of an operator; None without one, or if a part is no stretch.
+    """Return the division of an operator.
+
+    Returns None if the operator neither cuts nor joins, or if a part is not contiguous and aligned
+    in the whole's memory.
 
     Args:
         op: any operator.
-        inputs, output: its operands in their layouts.
+        inputs, output: the operator's operands in their layouts.
         steps: the steps of its call.
     """
     kind = info_of(op).structural
@@ -67,31 +71,44 @@ def division(
 
 
 def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
-    """Yield the inputs of a concatenation, and their positions in its output."""
+    """Yield each input of the concatenation ``op``, and the index in the output, by dim, at which
+    the input begins.
+    """
     ends = accumulate((part_in.extents[op.axis] for part_in in inputs), initial=0)
     for part, begin in zip(inputs, ends, strict=False):
         yield part, {op.axis: begin}
 
 
 def _cut(op: Any, x: TensorStorage, y: TensorStorage) -> Iterator[Located]:
-    """Yield the output of a slice of steps of one, and its position in its input."""
+    """Yield the output ``y`` of the slice ``op``, and the index in ``x``, by dim, at which ``y``
+    begins; nothing if a stride of the slice is not 1.
+    """
     if all(step == 1 for step in op.steps):
         rows = zip(op.axes, op.starts, strict=True)
         yield y, {dim: _first(start, x.extents[dim]) for dim, start in rows}
 
 
 def _first(start: int | None, size: int) -> int:
-    """Return the index at which a slice begins."""
+    """Return the index, from 0 to ``size``, at which a slice begins along an axis.
+
+    Args:
+        start: the operator's start; None is 0, and a negative one counts from the end.
+        size: the size of the axis.
+    """
     if start is None:
         return 0
     return min(start, size) if start >= 0 else max(start + size, 0)
 
 
 def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> int | None:
-    """Return the offset of a part in the whole's memory, in bytes; None if it is no stretch.
+    """Return the byte offset of a part in the whole's memory; None if not contiguous there.
 
-    A part is a stretch if it has a single position along all axes before some axis, and all
-    positions along the axes after it. Blocks are not cut: pads at the end are those of the whole.
+    A part is contiguous if it has one index along each axis before some axis, and all indices along
+    the axes after that one. Blocks are not cut: pads at the end are those of the whole.
+
+    Args:
+        whole, part: a value and a part of it.
+        at: the index in the whole, by dim, at which the part begins.
     """
     layout, stored = whole.layout, whole.layout.stored(whole.dtype)
     if part.dtype != whole.dtype or not stored.simple:
@@ -118,7 +135,7 @@ def uncopied(
 
     Args:
         steps: the steps of a plan, in running order.
-        divisions: the divisions that some steps make, in the same order.
+        divisions: the slices and concatenations among the steps, in the same order.
         lasting: owners of memory that each run binds: the plan's inputs and outputs.
     """
     idle: set[RecordedStep] = set()
@@ -132,7 +149,11 @@ def uncopied(
 
 
 def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Read the whole in place if the parts are adjacent in memory; return whether they are."""
+    """Place a concatenation's output where its inputs are, if these are adjacent in memory.
+
+    Returns False, with nothing done, if they are not, or if the output is in ``lasting`` or shares
+    memory already.
+    """
     first, _ = divided.parts[0]
     if divided.whole in lasting or divided.whole.root is not divided.whole:
         return False
@@ -144,7 +165,10 @@ def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage])
 
 
 def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Make each part in the whole's memory if all have their own; return whether they have."""
+    """Place each input of a concatenation in the output's memory, if all have memory of their own.
+
+    Returns False, with nothing done, if one has not or its memory is in ``lasting``.
+    """
     roots = [part.root for part, _ in divided.parts]
     if len(set(roots)) < len(roots) or divided.whole in roots:
         return False
@@ -157,7 +181,10 @@ def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) 
 
 
 def _read_part_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Read the part in the whole's memory if it has no other place; return whether it has none."""
+    """Place the output of a slice in its input's memory, if the output has memory of its own.
+
+    Returns False, with nothing done, if it has not or is in ``lasting``.
+    """
     [(part, begin)] = divided.parts
     if part in lasting or part.root is not part:
         return False

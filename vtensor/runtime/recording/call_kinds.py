@@ -40,11 +40,11 @@ _kinds_lock = process_lock(3)
 
 
 class RecordedOperand(NamedTuple):
-    """A value as a call takes or makes it.
+    """An input or output of a call.
 
     Attributes:
         value: its name, element type and dims.
-        layout: the layout that is chosen for it here.
+        layout: the layout in which the call reads or writes it.
         known: True if it is constant.
         storage: its memory; None for an output.
     """
@@ -55,7 +55,7 @@ class RecordedOperand(NamedTuple):
     storage: TensorStorage | None = None
 
     def tensor(self, storage: TensorStorage) -> VTensor:
-        """Return the operand with its own storage, or with a stand-in."""
+        """Return the operand as a tensor with this storage: its own, or a stand-in."""
         tensor = VTensor(self.value.dtype, self.value.dims, Option(name=self.value.name))
         tensor.storage = storage
         return tensor
@@ -72,7 +72,7 @@ class Key:
     """The key of a call kind, hashed once.
 
     Attributes:
-        parts: the compared values; None if a parameter cannot be hashed.
+        parts: the values that are compared; None if a parameter of the operator cannot be hashed.
         names: the generated names of dims, in order of occurrence; not compared.
         symbols: the symbolic sizes of the call, in order of occurrence; not compared.
     """
@@ -100,14 +100,19 @@ class Keys:
 
     Args:
         threads: the number of threads that kernels are made for.
-        inexact: as in ``RecordEvaluation``.
+        inexact: True if approximate variants are among the plan's.
     """
 
     def __init__(self, threads: int, inexact: bool) -> None:
         self._plan = threads, inexact, ready().version
 
     def of(self, node: LoweredNode, operands: Sequence[RecordedOperand]) -> Key:
-        """Return the key of a node's call on operands, its outputs included."""
+        """Return the key of a node's call.
+
+        Args:
+            node: the node.
+            operands: the inputs of the call, then its outputs.
+        """
         names = Names()
         key = self._key(node, operands, names)
         return self._key(node, operands, Names(literal=True)) if names.literal else key
@@ -137,13 +142,21 @@ class Keys:
 
 
 def _way(variant: Variant) -> Hashable:
-    """Return the facts of a variant other than the forms of its operands."""
-    device = variant.forms[0].device  # of all
+    """Return the parts of a variant that a key has besides layouts: library, device, kernel, and
+    whether it is reference code or approximate.
+    """
+    device = variant.forms[0].device  # all operands are on one device
     return variant.library, device, variant.kernel, variant.reference, variant.inexact
 
 
 def _fused(node: OpNode, names: Names, code: Callable[[SymbolicSize], int]) -> Iterator[Hashable]:
-    """Yield each fused follower of a node, and which of its inputs are the value it follows."""
+    """Yield a part of a key for each fused follower of a node: its operator, and for each of its
+    inputs whether it is the result of the operator before it.
+
+    Args:
+        node: the node.
+        names, code: replace names of dims and symbolic sizes in keys.
+    """
     value = node.value
     for follower in node.followers:
         places = tuple([name == value for name in follower.inputs])
@@ -153,13 +166,14 @@ def _fused(node: OpNode, names: Names, code: Callable[[SymbolicSize], int]) -> I
 
 @dataclass(frozen=True, eq=False)
 class CallKind:
-    """The recording of a key's calls, on stand-ins.
+    """The recording of the calls that have one key, on stand-ins for their operands.
 
     Attributes:
         inputs: the stand-ins of the inputs.
-        recorded: outputs and steps; for a kind with symbols, sizes and natives are on its trace.
-        names: the generated names of its dims, in the order of the key's.
-        trace: the trace of its symbols; None for a kind without symbols.
+        recorded: outputs and steps; for a kind with symbols, sizes and native steps are values of
+            ``trace``.
+        names: the generated names of dims, in the order of ``Key.names``.
+        trace: the trace of the kind's symbols; None for a kind without symbols.
     """
 
     inputs: Sequence[TensorStorage]
@@ -176,14 +190,14 @@ class CallKind:
         recorded: Recorded,
         trace: NativeTrace | None,
     ) -> CallKind | None:
-        """Return the kind of a recording on stand-ins; None if it depends on more than the key.
+        """Return the call kind of a recording; None if the recording depends on more than the key.
 
         Args:
             key: the call's key.
-            inputs: the stand-ins of its inputs.
+            inputs: the stand-ins of the call's inputs.
             outputs: the declared outputs of the call.
-            recorded: the recording of the call.
-            trace: the trace of its symbols; None if it has none.
+            recorded: the recording of the call on the stand-ins.
+            trace: the trace of the call's symbols; None if it has none.
         """
         results, steps = recorded
         known = {*inputs, *results}
@@ -209,9 +223,10 @@ class CallUse:
 
     Attributes:
         kind: the call kind.
-        values: by place on the kind's trace, for the present sizes; empty without a trace.
-        number: maps a size of the kind's trace to the plan's number.
-        native: maps a step of the kind to the plan's native step, or to a reference to it.
+        values: the values of the kind's trace, by place, for the present sizes; empty without a
+            trace.
+        number: returns the size in the plan for a size of the kind's trace.
+        native: returns the plan's native step, or a reference to it, for a step of the kind.
         nodes: names of the nodes that make the calls.
     """
 
@@ -229,13 +244,13 @@ class CallUse:
         inputs: Sequence[TensorStorage],
         outputs: Sequence[RecordedOperand],
     ) -> Recorded:
-        """Return the recording of a node's call.
+        """Return the recording of a node's call: the kind's recording on the node's operands.
 
         Args:
-            node: its name.
-            names: the generated names of its dims, in the order of its key.
-            inputs: the memory of its inputs.
-            outputs: its declared outputs.
+            node: the node's name.
+            names: the generated names of the node's dims, in the order of its key.
+            inputs: the memory of the node's inputs.
+            outputs: the node's declared outputs.
         """
         self.nodes.append(node)
         kind, number = self.kind, self.number
@@ -259,7 +274,14 @@ class CallUse:
         storages: Mapping[TensorStorage, TensorStorage],
         renamed: tuple[tuple[str, str], ...],
     ) -> RecordedStep:
-        """Return a step of the kind for a node's operands."""
+        """Return a step of the kind on a node's operands.
+
+        Args:
+            step: the step, on stand-ins.
+            node: the node's name.
+            storages: the node's storage for each stand-in.
+            renamed: (name in the kind, name in the node) of generated dims, for error messages.
+        """
         reword, code = step.reword, self._codes.get(step)
         if isinstance(reword, Failure):
             reword = Failure(reword.op_name, node, reword.rows, renamed, self.values)
@@ -287,18 +309,18 @@ class CallUse:
 
 
 class Symbolic:
-    """A call on symbols of a trace of its own.
+    """A call whose symbolic sizes are replaced by the symbols of a new trace.
 
     Args:
         key: the call's key.
-        node, operands: the call; its inputs have storages.
+        node, operands: the call, whose inputs have storages.
         values: the present value of each of the key's symbols.
         outer: the trace of calls that depend on no symbol.
-        now: True records the call on the present sizes instead.
+        now: True replaces symbolic sizes by their present values instead.
 
     Attributes:
-        trace: the trace of the symbols.
-        node, operands: the call on the symbols, with stand-ins for storages.
+        trace: the new trace.
+        node, operands: the call after the replacement, with stand-ins for storages.
     """
 
     def __init__(
@@ -347,7 +369,7 @@ class CallKinds:
         self._outer = NativeTrace()
 
     def outer(self) -> NativeTrace:
-        """Return the outer trace for another plan; drop a long one together with all kinds."""
+        """Return the outer trace for another plan; drop a long one, with all kinds, for a new."""
         with _kinds_lock:
             before = self._kinds
             if len(self._outer.values) > MAX_OUTER_VALUES:
@@ -357,11 +379,14 @@ class CallKinds:
         return outer
 
     def of(self, key: Key) -> Sequence[CallKind | None]:
-        """Return the kinds of a key, several if it has symbols; None marks calls without kind."""
+        """Return the kinds of a key; a key with symbols may have several, with other guards.
+
+        None in the list says that calls with this key have no kind: each is recorded by itself.
+        """
         with _kinds_lock:
             return tuple(self._kinds.get(key, ()))
 
     def add(self, key: Key, kind: CallKind | None) -> None:
-        """Add a kind of a key's calls; None marks calls without a kind."""
+        """Add a kind of the calls with a key; None says that each is recorded by itself."""
         with _kinds_lock:
             self._kinds.setdefault(key, []).append(kind)

@@ -1,8 +1,9 @@
 """Lifetimes of memory: the first and last step of each piece, and pieces that steps reuse.
 
-The memory of a value is needed from the step that first touches it to the last; scratch by its own
-step alone. Where an invoker allows it, a step writes its output over an operand whose last reader
-it is: both are then one piece, from the first step of the one to the last of the other.
+The memory of a value is needed from the first step that touches it to the last; scratch by its own
+step alone. Where an invoker allows it, a step that is the last reader of an operand writes its
+output over the operand: both are then one piece, from the operand's first step to the output's
+last.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ class Lifetime:
 
     Attributes:
         storages: the storages that use it, in order; empty for scratch.
-        piece: its bytes, and its first and last step.
+        piece: the bytes of the memory, and its first and last step.
     """
 
     storages: list[TensorStorage] = field(default_factory=list)
     piece: Piece = field(default_factory=lambda: Piece(0, 0, 0))
 
     def until(self, step: int) -> None:
-        """Extend the lifetime to a step."""
+        """Extend the lifetime to the step of this index."""
         self.piece = Piece(self.piece.nbytes, self.piece.first, max(self.piece.last, step))
 
 
@@ -39,7 +40,7 @@ class Lifetimes:
 
     Attributes:
         of: each lifetime, by the storage that owns the memory.
-        scratch: the lifetimes of scratch, by step and slot.
+        scratch: the lifetimes of scratch, by (index of the step, index of the slot).
     """
 
     of: dict[TensorStorage, Lifetime]
@@ -84,7 +85,7 @@ def lifetimes(
 
 
 def _last_steps(steps: Sequence[RecordedStep]) -> dict[TensorStorage, int]:
-    """Return the last step that touches each storage's own memory."""
+    """Return the index of the last step that touches memory, by the storage that owns it."""
     return {
         slot.root: index
         for index, step in enumerate(steps)
@@ -105,6 +106,13 @@ def _donors(
 
     Such an operand has the layout of the output, is in the arena, and is read neither after this
     step nor by it in another layout.
+
+    Args:
+        step, index: the step and its index.
+        target: the output.
+        last: the index of the last step that touches memory, by the storage that owns it.
+        times: the lifetimes so far.
+        lasting: owners of memory that is needed after the last step.
     """
     if target not in step.replaces:
         return

@@ -41,7 +41,7 @@ def touched(step: RecordedStep) -> tuple[set[TensorStorage], set[TensorStorage]]
 def accesses(step: RecordedStep) -> Iterator[tuple[TensorStorage, str]]:
     """Yield each storage of a step with its access: "read", "write", both or "scratch".
 
-    A call-back reads all.
+    A call back into Python is taken to read all its operands.
     """
     from vtensor.runtime import _replay
 

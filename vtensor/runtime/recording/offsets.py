@@ -15,7 +15,7 @@ class Piece:
 
     Attributes:
         nbytes: its size in bytes.
-        first, last: the indices of its first and last step.
+        first, last: the indices of the first and last step that need it.
     """
 
     nbytes: int
@@ -24,12 +24,12 @@ class Piece:
 
     @property
     def room(self) -> int:
-        """The bytes of the piece in an arena, in which every piece begins at a cache line."""
+        """The bytes of the piece in an arena, rounded up: every piece begins at a cache line."""
         return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def live_bytes(pieces: Sequence[Piece]) -> int:
-    """Return the most bytes that are live at a step: no arena can be smaller.
+    """Return the most bytes that pieces need at one step: no arena can be smaller.
 
     >>> live_bytes([Piece(64, 0, 1), Piece(128, 1, 2), Piece(64, 2, 3)])
     192
@@ -45,7 +45,7 @@ def live_bytes(pieces: Sequence[Piece]) -> int:
 
 
 def offsets(pieces: Sequence[Piece]) -> tuple[list[int], int]:
-    """Return an offset for each piece, and the bytes of the arena.
+    """Return the byte offset of each piece in an arena, and the arena's bytes.
 
     Pieces are placed in order of size, the largest first, each into the smallest gap between pieces
     that are live with it. If the arena then exceeds ``live_bytes``, other orders are tried.

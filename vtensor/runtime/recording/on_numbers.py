@@ -34,11 +34,12 @@ def plan_on_numbers(
         constants: arrays of the graph's constants by name.
         workspace: the arena, weights and executors that plans share.
         progress: called with each node's name while it is recorded.
-        preferences: the libraries that may take each operator or node.
-        resolved: the graph before any pass, for comparisons, or a function that makes it; None if
-            it is ``graph``.
-        confirming: ask libraries whether they take their nodes with the hints of the choice.
-        strictly: as in ``Plan``.
+        preferences: the libraries that may run each operator or node.
+        resolved: the lowered graph before any pass, for comparisons, or a function that makes it;
+            None if it is ``graph``.
+        confirming: True asks libraries again whether they accept their nodes.
+        strictly: makes the plan without approximate variants that repeats a run with non-finite
+            numbers; None if runs do not check for them.
 
     Raises:
         ChoiceRefused: libraries do not confirm the choice.

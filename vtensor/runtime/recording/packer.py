@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vtensor.errors import VTensorError
     from vtensor.runtime import _replay
 
-    #: Called with a constant's memory once it is packed, and whether subnormals were set to zero.
+    #: Called with the storage of a packed constant, and whether its subnormals were set to zero.
     Done = Callable[[TensorStorage, bool], None]
 
 Array = np.ndarray[Any, Any]
@@ -49,7 +49,7 @@ MIN_ROW_BYTES = 1 << 9
 
 
 class Expected:
-    """Memory for weights, allocated before their layouts are known; a thread touches its pages.
+    """Memory for weights, allocated before their layouts are known; a thread touches the pages.
 
     Args:
         nbytes: the bytes of the weights in their file.
@@ -65,11 +65,11 @@ class Expected:
 
     @property
     def lost(self) -> bool:
-        """True if this process is a fork of the one that started the thread."""
+        """True if this process is a fork, in which the thread does not run."""
         return os.getpid() != self._process
 
     def room(self, nbytes: int) -> Array:
-        """Return memory of some bytes and give other touched pages back to the system."""
+        """Return ``nbytes`` of the memory and give the other touched pages back to the system."""
         self.thread.leave_pages()
         self._arena.grow(nbytes)
         self._arena.leave(nbytes)
@@ -80,10 +80,13 @@ class FileSlice(NamedTuple):
     """A part of an array in a file that native code can read: some rows, perhaps multiplied.
 
     Attributes:
-        stretch: the array in its file.
-        offset: the offset of its first row in the array, in bytes.
-        rows, row, step: the number of rows, the bytes of a row, and those from a row to the next.
-        factors: f64 factors of its elements and for how many elements each holds; or None.
+        stretch: the bytes of the array in its file.
+        offset: the offset of the part's first row in the array, in bytes.
+        rows: the number of rows.
+        row: the bytes of a row.
+        step: the bytes from the begin of a row to the begin of the next.
+        factors: f64 factors of the part's elements, and how many adjacent elements each factor
+            multiplies; None if elements are not multiplied.
     """
 
     stretch: Stretch
@@ -95,25 +98,27 @@ class FileSlice(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its elements."""
+        """The bytes of the part's elements."""
         return self.rows * self.row
 
     @property
     def place(self) -> tuple[OpenFile, int, int, int, int]:
-        """The source that ``_replay.Aside.run`` takes."""
+        """The ``source`` argument of ``_replay.Aside.run``: the file, the offset of the part in the
+        file, and ``rows``, ``row``, ``step``.
+        """
         begin = self.stretch.offset + self.offset
         return self.stretch.file, begin, self.rows, self.row, self.step
 
     @property
     def is_whole(self) -> bool:
-        """True if it is the whole array, without factors."""
+        """True if the part is the whole array, without factors."""
         return self.offset == 0 and self.nbytes == self.stretch.nbytes and self.factors is None
 
     @classmethod
     def of(cls, row: ConstantRow) -> FileSlice | None:
-        """Return the part of a file that a row reads.
+        """Return the part of a file that a row of the packing table reads.
 
-        None if the array is in memory, or if native code cannot make the row's changes.
+        Returns None if the array is in memory, or if native code cannot make the row's changes.
         """
         source, step_input = row.source, row.step_input
         stretch = source.reader if isinstance(source, Original) else None
@@ -146,9 +151,14 @@ class FileSlice(NamedTuple):
 
 
 def _spread(factor: Any, sizes: Sequence[int]) -> tuple[list[float], int] | None:
-    """Return the numbers of a factor in order, and for how many elements each holds.
+    """Return the numbers of a factor in order, and how many adjacent elements each multiplies.
 
-    None if the factor's axes other than one are not adjacent, or have other sizes.
+    Returns None if the factor's axes of size other than 1 are not adjacent, or do not have the
+    array's sizes.
+
+    Args:
+        factor: the array of factors, with an axis for each axis of the multiplied array.
+        sizes: the sizes of the multiplied array.
     """
     if factor.ndim != len(sizes):
         return None
@@ -160,7 +170,15 @@ def _spread(factor: Any, sizes: Sequence[int]) -> tuple[list[float], int] | None
 
 
 class _Work(NamedTuple):
-    """A row that is being packed: its storage, the memory for it, and the callback."""
+    """A constant that is being packed.
+
+    Attributes:
+        row: its row of the packing table.
+        step: packs it; None if its array is stored unchanged.
+        storage: its storage, which is bound to ``room`` at the end.
+        room: the memory for it.
+        done: called at the end; None for nothing.
+    """
 
     row: ConstantRow
     step: PackingStep | None
@@ -169,13 +187,21 @@ class _Work(NamedTuple):
     done: Done | None
 
     def slots(self, input_memory: Array | None) -> list[Array | None]:
-        """Return the memory of the native step's slots; None for the slot read from a file."""
+        """Return the memory of each slot of the native step; scratch is allocated.
+
+        Args:
+            input_memory: the memory of the step's input; None if it is read from a file.
+        """
         memory = {SOURCE: input_memory, TARGET: self.room.memory}
         slots = self.step.slots if self.step is not None else ()
         return [Buffer.allocate(x).memory if isinstance(x, int) else memory[x] for x in slots]
 
     def finish(self, lost: bool) -> None:
-        """Bind the constant to its memory; ``lost``: subnormals were set to zero."""
+        """Bind the constant to its memory and call ``done``.
+
+        Args:
+            lost: True if subnormals were set to zero.
+        """
         self.storage.forget()
         self.storage.bind(self.room)
         if self.done is not None:
@@ -186,9 +212,9 @@ class Packer:
     """A packer of constants, on a native thread as far as native code can pack them.
 
     Args:
-        thread: packs and compiles; None if the calling thread does.
-        checks_finite: True checks folded constants: arrays may differ from those that the plan
-            was chosen for, and products may be infinite.
+        thread: packs and compiles; None if the calling thread does both.
+        checks_finite: True checks that folded constants are finite: arrays may differ from those
+            that the plan was chosen for, and products may be infinite.
     """
 
     def __init__(self, thread: _replay.Aside | None = None, checks_finite: bool = False) -> None:
@@ -203,9 +229,9 @@ class Packer:
         self._thread, self._large, self._runs = None, None, []
 
     def compile(self, step: Step) -> None:
-        """Compile a kernel on the thread, if its library can do so without Python.
+        """Begin to compile a step's kernel on the thread, if its library can do so without Python.
 
-        Other users of the kernel wait for it.
+        Any other use of the kernel waits until it is compiled.
         """
         if isinstance(step, Foreign):
             step = step.own
@@ -222,17 +248,17 @@ class Packer:
         input_storage: TensorStorage | None = None,
         done: Done | None = None,
     ) -> TensorStorage:
-        """Return the memory of a constant that may still be packed: its first use waits.
+        """Return the storage of a constant; if the thread packs it, the first use waits for that.
 
         Args:
-            row: the constant.
-            step: packs it; None if its array is stored unchanged.
-            room: the memory for it.
-            input_storage: the input of the step, if it is in memory; else the row's array is read.
-            done: called once it is packed.
+            row: the constant's row of the packing table.
+            step: packs the constant; None if its array is stored unchanged.
+            room: the memory for the constant.
+            input_storage: the input of the step; None if the row's array is to be read.
+            done: called once the constant is packed.
 
         Raises:
-            VTensorError, ValueError: as in ``wait``.
+            VTensorError, ValueError: the constant is packed now, which fails as ``wait`` does.
         """
         storage = _storage(row.value)
         work = _Work(row, step, storage, room, done)
@@ -266,7 +292,12 @@ class Packer:
         return room
 
     def _starts(self, work: _Work, input_storage: TensorStorage | None) -> bool:
-        """Let the thread pack a constant or read its array; return whether it can."""
+        """Let the thread pack a constant or read its array; return False if the thread cannot.
+
+        Args:
+            work: the constant.
+            input_storage: the input of the packing step; None if the row's array is to be read.
+        """
         row, step, room, thread = work.row, work.step, work.room, self._thread
         if thread is None or step is None:
             return False
@@ -295,8 +326,14 @@ class Packer:
     def _run(self, work: _Work, input_storage: TensorStorage | None) -> None:
         """Pack a constant on the calling thread.
 
+        Args:
+            work: the constant.
+            input_storage: the input of the packing step; None if the row's array is to be read.
+
         Raises:
-            VTensorError, ValueError: as in ``wait``.
+            ModelError: a file was changed, or cannot be read.
+            NativeError: the step failed.
+            ValueError: a folded constant is not finite.
         """
         row, step, _, room, _ = work
         if step is None:
@@ -347,6 +384,10 @@ class Packer:
         The check runs on one thread: a thread team of the calling thread would outlive it, and
         libgomp's threads hardly spin while teams have more threads than there are processors.
 
+        Args:
+            row: the constant's row of the packing table.
+            memory: the bytes of the constant.
+
         Raises:
             ValueError: the constant is not finite.
         """
@@ -363,7 +404,12 @@ def _storage(value: Value, buffer: Buffer | None = None) -> TensorStorage:
 
 
 def _error(why: Exception, step: PackingStep | None) -> VTensorError:
-    """Return the typed error of a failed native step."""
+    """Return the VTensorError for an error of a native step.
+
+    Args:
+        why: the error.
+        step: the packing step that failed; None if a kernel failed to compile.
+    """
     # Imported here: a cached plan records nothing.
     from vtensor.runtime.execution.evaluations import step_error
 
@@ -373,8 +419,11 @@ def _error(why: Exception, step: PackingStep | None) -> VTensorError:
 def _clear_subnormals(memory: Array) -> bool:
     """Set subnormal floats of a packed factor to zero; return whether there were any.
 
-    They add nothing to a sum that has any other term, unless their other factor is beyond 1e30, and
-    processors are slow at products with them.
+    Products with subnormals are slow, and add nothing to a sum with other terms unless the other
+    factor is beyond 1e30.
+
+    Args:
+        memory: the bytes of the factor, of 32-bit floats.
     """
     from vtensor.runtime import _replay
 

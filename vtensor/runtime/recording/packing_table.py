@@ -36,11 +36,11 @@ class PackingStep(NamedTuple):
     """The step that packs a constant into its layout, once.
 
     Attributes:
-        native: the native step; None if ``run`` does it.
+        native: the native step; None if ``run`` packs the constant.
         slots: the native step's slots: SOURCE, TARGET, or a number of bytes of scratch.
-        node: the node that errors name.
+        node: the name of the node, for error messages.
         reword: turns the step's own words into the message of an error that its operands caused.
-        run: packs its argument into memory, in Python.
+        run: packs an input storage into a buffer, in Python; None for a native step.
     """
 
     native: Any
@@ -55,8 +55,8 @@ class SavedStep(NamedTuple):
 
     Attributes:
         calls: the trace of the native calls, or the rows of an entry as data.
-        place: the place of the step among the values of the calls.
-        slots: as in ``PackingStep``.
+        place: the place of the step on the trace.
+        slots: the step's slots: SOURCE, TARGET, or a number of bytes of scratch.
     """
 
     calls: NativeTrace | Data
@@ -69,11 +69,12 @@ class ConstantRow:
     """One constant of a plan.
 
     Attributes:
-        source: an array of this process, or the original that holds an array of the model.
-        changes: the changes made to the array before it is packed, in order.
-        step_input: the result of ``changes``, as the packing step reads it.
-        value: the constant as the plan's steps read it; ``step_input`` if no step packs it.
-        factor: True if it is a factor of products and nothing else.
+        source: an array of this process, or the ``Original`` that holds an array of the model.
+        changes: the functions applied to the array before it is packed, in order.
+        step_input: the type, dims and layout of the changed array, which the packing step reads.
+        value: the type, dims and layout that the plan's steps read; ``step_input`` if no step packs
+            the constant.
+        factor: True if the constant is a factor of products and nothing else.
         in_place: True if the array itself is read; else the constant is in packed memory.
         saved: the packing step as data; None without a step, or if it cannot be saved.
     """
@@ -88,7 +89,7 @@ class ConstantRow:
 
     @property
     def key(self) -> Hashable:
-        """An identity: while both live, constants with equal keys have the same bytes."""
+        """An identity: constants with equal keys have the same bytes, while their arrays live."""
         source = self.source
         change: Hashable = None
         for applied in self.changes:
@@ -103,18 +104,18 @@ class ConstantRow:
 
     @property
     def is_large(self) -> bool:
-        """True if packing is worth all threads."""
+        """True if the constant is so large that all threads pack it."""
         return self.value.nbytes >= LARGE_BYTES
 
     @property
     def clears(self) -> bool:
-        """True if subnormals are cleared: for factors that are floats of 32 bits."""
+        """True if subnormals are set to zero: the constant is a factor of 32-bit floats."""
         stored = self.value.layout.stored(self.value.dtype)
         return self.factor and stored.dtype == "f32" and stored.rest is None
 
     @property
     def is_folded(self) -> bool:
-        """True if the array is multiplied, which may make it infinite."""
+        """True if one of ``changes`` multiplies the array, which may make elements infinite."""
         return any(applied.factor is not None for applied in self.changes)
 
     def read(self) -> Array:
@@ -125,7 +126,7 @@ class ConstantRow:
         return array
 
     def storage(self) -> TensorStorage:
-        """Return ``step_input`` in memory."""
+        """Return a storage with the elements of ``step_input``, in its layout."""
         step_input = self.step_input
         return TensorStorage.of_array(
             self.read(), step_input.tensor(), step_input.layout, constant=True

@@ -1,4 +1,4 @@
-"""Places of all memory that a plan's steps touch: regions and offsets in them."""
+"""Placement of all memory that a plan's steps touch: a region and an offset in it for each slot."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Placement:
-    """The regions of a plan: the arena, the memory that each run binds, and constants.
+    """Where the memory of a plan is: in the arena, in memory that each run binds, or in constants.
 
     Attributes:
         steps: the steps, in running order.
         bound: owners of memory that each run binds: inputs, then outputs.
-        hosts: the output whose memory a storage uses, for storages outside the arena.
+        hosts: for a storage that uses an output's memory, that output.
         offsets: the offsets of storages in the arena, in bytes.
-        scratch: the offsets of scratch in the arena, in bytes, by step and slot.
+        scratch: the offsets of scratch in the arena, in bytes, by (index of the step, index of the
+            slot).
         nbytes: the bytes of the arena.
-        live: the most bytes that are live at a step: no arena could be smaller.
+        live: the most bytes that are live at one step: no arena could be smaller.
     """
 
     steps: Sequence[RecordedStep]
@@ -58,9 +59,12 @@ class Placement:
         return _replay.Program(regions, self.placed(constants), repeatable=True)
 
     def placed(self, constants: Sequence[TensorStorage]) -> list[tuple[object, list[Place]]]:
-        """Return the steps with the place of each slot.
+        """Return each step with (region, byte offset) of each slot; a call-back has no slots.
 
-        The arena is the first region; the memory that runs bind and then the constants follow.
+        Region 0 is the arena; the memory that runs bind and then the constants follow.
+
+        Args:
+            constants: the owners of constants' memory, in the order of their regions.
         """
         where = {storage: region for region, storage in enumerate([*self.bound, *constants], 1)}
 
@@ -93,7 +97,12 @@ class Placement:
         return [root for root in roots if root not in self.bound]
 
     def memory(self, index: int, arena: Array) -> list[Array]:
-        """Return the memory of a step's slots; all storages are bound."""
+        """Return the memory of each slot of a step, whose storages must be bound.
+
+        Args:
+            index: the index of the step.
+            arena: the bytes of the arena, for scratch.
+        """
         memory_of = []
         for slot, operand in enumerate(self.steps[index].slots):
             if isinstance(operand, int):
@@ -104,7 +113,7 @@ class Placement:
         return memory_of
 
     def buffers(self, arena: Arena) -> dict[TensorStorage, Buffer]:
-        """Return each storage's buffer in an arena, for Python that reads it."""
+        """Return a buffer in ``arena`` for each storage that is placed there, for use by Python."""
         memory = arena.memory()
         return {
             storage: Buffer(memory[begin : begin + storage.nbytes])
@@ -138,11 +147,11 @@ def place(
 
 @dataclass(frozen=True)
 class Arranged:
-    """The lifetimes of memory, and its owners.
+    """The lifetimes of memory, before places in the arena are chosen.
 
     Attributes:
         lifetimes: the lifetimes of all memory in the arena or in an output.
-        hosts: as in ``Placement``.
+        hosts: for a storage that uses an output's memory, that output.
         away: the lifetimes in an output's memory.
         ours: the lifetimes in the arena.
     """
@@ -156,7 +165,12 @@ class Arranged:
 def arranged(
     steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
 ) -> Arranged:
-    """Return the lifetimes of all memory that steps touch; arguments as in ``place``."""
+    """Return the lifetimes of all memory that steps touch.
+
+    Args:
+        steps: the steps, in running order.
+        inputs, outputs: owners of the memory that each run binds.
+    """
     constants = {
         slot.root
         for step in steps

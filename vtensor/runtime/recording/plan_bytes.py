@@ -13,7 +13,7 @@ from vtensor.storage.budget import REMEDY
 
 
 def needed_bytes(graph: LoweredGraph) -> int:
-    """Return the bytes that a plan needs at once, as ``check_plan`` counts them."""
+    """Return the bytes that a plan needs at once: inputs, outputs, constants, and live values."""
     return sum(value.nbytes for value in held(graph)) + live_bytes(list(pieces(graph)))
 
 
@@ -30,7 +30,7 @@ def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
     the worst node. Scratch is not known yet; it is checked with the arena.
 
     Raises:
-        BudgetError: the plan does not fit; names the node that takes most.
+        BudgetError: the plan does not fit; the message names the node that makes the largest value.
     """
     needed = needed_bytes(graph)
     if needed > max_bytes:
@@ -46,17 +46,17 @@ def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
 
 
 def pieces(graph: LoweredGraph) -> Iterator[Piece]:
-    """Yield the memory of values, from the node that makes a value to its last reader.
+    """Yield the memory of each value, from the node that makes the value to its last reader.
 
-    Outputs are left out.
+    First and last are indices of nodes. Outputs are left out.
     """
-    of = {name: name for name in graph.values}  # the owner of its memory
+    of = {name: name for name in graph.values}  # for each value, the owner of its memory
     makers, last = dict[str, int](), dict[str, int]()
     for index, node in enumerate(graph.nodes):
         view = isinstance(node, OpNode) and info_of(node.op).structural in VIEWS
         for name, output in zip(node.inputs, node.outputs, strict=False):
             if view and graph.values[name].nbytes == graph.values[output].nbytes:
-                of[output] = of[name]  # otherwise its library has to copy
+                of[output] = of[name]  # of other sizes, the library has to copy the value
         for output in node.outputs:
             if of[output] == output:
                 makers[output] = index
@@ -70,7 +70,10 @@ def pieces(graph: LoweredGraph) -> Iterator[Piece]:
 
 
 def _maker(graph: LoweredGraph, value: str) -> str:
-    """Return the node that makes a value, or its kind, for messages."""
+    """Return the node that makes a value, with its operator, or "input" or "constant" and its name.
+
+    The text is for messages.
+    """
     for node in graph.nodes:
         if value in node.outputs:
             op = node.op_name if isinstance(node, OpNode) else "Transform"

@@ -70,7 +70,8 @@ class MemoryTrace(Trace):
     """The memory trace: its symbols are sizes of the graph and memory sizes of call kinds.
 
     Attributes:
-        sources: the origin of each symbol: the number of its trace, and the place there.
+        sources: the origin of each symbol: the source number of its trace (``GRAPH`` or that of a
+            call kind), and its place on that trace.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,12 @@ class MemoryTrace(Trace):
         self._origins: dict[int, int] = {}
 
     def number(self, source: int, place: int, value: int) -> SymbolicSize:
-        """Return the symbol of a number of another trace."""
+        """Return the symbol for a number of another trace.
+
+        Args:
+            source, place: the source number of that trace, and the place of the number on it.
+            value: the present value of the number.
+        """
         known = self._numbers.get((source, place))
         if known is None:
             known = self._numbers[source, place] = self.size(value)
@@ -89,7 +95,7 @@ class MemoryTrace(Trace):
         return known
 
     def origin(self, size: SymbolicSize) -> int:
-        """Return the place of a symbol on the trace that it comes from.
+        """Return the place of a symbol on the trace that the symbol comes from.
 
         Raises:
             NotTraced: the size was computed on this trace.
@@ -105,7 +111,7 @@ class TracedKind:
 
     Attributes:
         use: the call kind in this plan.
-        size_places: the places of its sizes on the graph's trace.
+        size_places: for each symbol of the kind, the place of its size on the graph's trace.
     """
 
     use: CallUse
@@ -114,11 +120,12 @@ class TracedKind:
 
 @dataclass(frozen=True)
 class DeferredConstant:
-    """A constant whose values depend on symbols.
+    """A constant whose elements depend on symbols.
 
     Attributes:
         value: its name, dims and layout.
-        changes: Transforms that change it before a run, in order, each with its output.
+        changes: the Transforms that change the constant before a run, in order, each with its
+            output.
     """
 
     value: Value
@@ -126,19 +133,20 @@ class DeferredConstant:
 
 
 class Recorder:
-    """A recorder of a lowered graph: of its steps in order, and the storages of its values.
+    """A recorder of a lowered graph: it makes the graph's steps and the storages of its values.
 
     Args:
-        graph: the checked and optimised graph; its sizes may be on a memory trace.
+        graph: the checked and optimised graph; its sizes may be symbols of a memory trace.
         constants: arrays of the graph's constants by name.
         workspace: holds constants and call kinds of the session's other plans.
-        confirming: as in ``RecordEvaluation``.
+        confirming: True if variants come from a choice for other sizes: libraries are asked again
+            whether they accept their nodes.
         memory: the trace of the graph's sizes; None if they are numbers.
-        known: the values of rows that were evaluated already; recording adds to it.
-        symbolic: names of the constants whose values depend on symbols.
+        known: the values of traces that were evaluated already; new ones are added.
+        symbolic: names of the values whose elements depend on symbols.
 
     Attributes:
-        kinds: the kinds of calls that depend on symbols, in the order of their sources.
+        kinds: the kinds of calls that depend on symbols, in the order of their source numbers.
         symbolic: the constants that depend on symbols, by storage.
         alone: names of the nodes whose calls have no call kind.
         outer: the trace of native calls that depend on no symbol.
@@ -198,7 +206,10 @@ class Recorder:
         )
 
     def record(self, progress: Callable[[str], None] | None = None) -> None:
-        """Record every node; a Transform that only changes a constant's layout is executed at once.
+        """Record every node; the Transforms of constants are executed at once.
+
+        Args:
+            progress: called with each node's name before it is recorded.
 
         Raises:
             ChoiceRefused: libraries do not confirm a choice for other sizes.
@@ -236,7 +247,7 @@ class Recorder:
             yield
             self.packer.wait()
         finally:
-            self.packer.close()  # call-backs keep the recorder alive
+            self.packer.close()  # call-backs keep the recorder, and so the packer, alive
 
     def _storage(self, value: Value) -> TensorStorage:
         """Return a value's storage; that of a constant is made on the first request."""
@@ -249,14 +260,25 @@ class Recorder:
         return self.storages[value.name]
 
     def _deferred(self, value: Value, constant: DeferredConstant) -> TensorStorage:
-        """Return the storage of a constant that depends on symbols; reading it raises."""
+        """Return a storage for a constant that depends on symbols; reading it raises NotTraced.
+
+        Args:
+            value: the constant, after the Transforms so far.
+            constant: the constant, with these Transforms.
+        """
         tensor = VTensor(value.dtype, value.dims)
         storage = TensorStorage.deferred(_no_values, tensor, value.layout)
         self.symbolic[storage] = constant
         return storage
 
     def _operand(self, value: Value, layout: Layout) -> RecordedOperand:
-        """Return a value as an operand: its storage in the layout that is chosen for it."""
+        """Return a value as an operand of a call.
+
+        Args:
+            value: the value.
+            layout: the layout of the call's variant, equal to the value's but perhaps spelled
+                otherwise.
+        """
         storage = self._storage(value)
         if storage.layout != layout:  # another spelling of an equal layout
             alias = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
@@ -293,7 +315,10 @@ class Recorder:
         inputs: Sequence[RecordedOperand],
         outputs: Sequence[RecordedOperand],
     ) -> Recorded:
-        """Return the recording of a call, from its call kind or by itself.
+        """Return the recording of a call: its call kind's, or one of its own if it has no kind.
+
+        Args:
+            node, inputs, outputs: the call.
 
         Raises:
             NotTraced: the call depends on symbols and has no kind.
@@ -323,7 +348,14 @@ class Recorder:
         inputs: Sequence[RecordedOperand],
         outputs: Sequence[RecordedOperand],
     ) -> CallUse | None:
-        """Return the use of a kind without symbols; None for a call without a kind."""
+        """Return this plan's use of the kind of a call without symbols; None if it has no kind.
+
+        A new kind is recorded and added to the session's.
+
+        Args:
+            key: the call's key.
+            node, inputs, outputs: the call.
+        """
         known = self._call_kinds.of(key)
         if known:
             [kind] = known[:1]
@@ -339,7 +371,14 @@ class Recorder:
         inputs: Sequence[RecordedOperand],
         outputs: Sequence[RecordedOperand],
     ) -> CallUse | None:
-        """Return the use of a kind with symbols whose guards hold now; None without such a kind."""
+        """Return this plan's use of a kind of a call with symbols, whose guards hold for the sizes.
+
+        A new kind is recorded if no guards hold. Returns None if it cannot be recorded on symbols.
+
+        Args:
+            key: the call's key.
+            node, inputs, outputs: the call.
+        """
         assert self._memory is not None, "symbols are on a trace"
         memory, numbers = self._memory, [size.value for size in key.symbols]
         values: Sequence[Any] | None = None
@@ -380,7 +419,7 @@ class Recorder:
         count: int,
         numbers: Sequence[int],
     ) -> CallKind | None:
-        """Record a call on symbols of its own; return None if that cannot be done.
+        """Record a call on symbols of its own and return its kind; None if that cannot be done.
 
         Args:
             key: the call's key.
@@ -401,7 +440,7 @@ class Recorder:
             _log.debug("%s is not recorded on symbols: %r", node.name, why)
             now = Symbolic(key, node, operands, numbers, self.outer, now=True)
             inputs, outputs = now.operands[:count], now.operands[count:]
-            self._kind(key, now.node, inputs, outputs, self.outer)  # the library may decline
+            self._kind(key, now.node, inputs, outputs, self.outer)  # raises if the library declines
             return None
         if kind is None or call.trace.failed:
             _log.debug("%s is not recorded on symbols: %s", node.name, call.trace.failed)
@@ -418,7 +457,13 @@ class Recorder:
         outputs: Sequence[RecordedOperand],
         trace: NativeTrace,
     ) -> CallKind | None:
-        """Record a call on stand-ins; return None if it has no kind."""
+        """Record a call on stand-ins and return its kind; None if it has none.
+
+        Args:
+            key: the call's key.
+            node, inputs, outputs: the call.
+            trace: the trace for its native calls.
+        """
         stand_ins = [
             TensorStorage.stand_in(operand.storage)
             for operand in inputs
@@ -437,12 +482,20 @@ class Recorder:
         )
 
     def _take(self, names: Sequence[str], recorded: Recorded) -> None:
-        """Add the recording of a node."""
+        """Add a node's steps to those of the graph, and its outputs' storages.
+
+        Args:
+            names: the names of the outputs.
+            recorded: the recording.
+        """
         self.evaluation.steps += recorded.steps
         self.storages |= zip(names, recorded.outputs, strict=False)
 
     def _refuse(self, node: OpNode, why: str) -> None:
-        """Note that a library declines a node as chosen; recording continues with the next."""
+        """Note why a library declines a node as chosen, so that recording can go on.
+
+        Its outputs get storages that no step writes.
+        """
         self.refused[node.name] = why
         for name in node.outputs:
             value = self.graph.values[name]
@@ -454,11 +507,14 @@ class Recorder:
         self._take([node.output], self._call(node, [x], [y]))
 
     def _is_symbolic(self, node: TransformNode) -> bool:
-        """Return whether a Transform of a constant reads one that depends on symbols."""
+        """Return whether the constant that a Transform reads depends on symbols."""
         return node.input in self._without or self.storages.get(node.input) in self.symbolic
 
     def _ahead(self, node: TransformNode) -> None:
-        """Pack the constant that a Transform makes."""
+        """Pack the constant that a Transform makes of another constant.
+
+        If the latter depends on symbols, the Transform is only noted.
+        """
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         before = self.symbolic.get(self._storage(source)) if self._is_symbolic(node) else None
         if before is not None:
@@ -475,7 +531,7 @@ class Recorder:
 
 
 class ConstantsWithout(Computed):
-    """The constants of a graph without those that depend on symbols."""
+    """The constants of a graph, ``constants``, without those named in ``without``."""
 
     def __init__(self, constants: Mapping[str, Any], without: frozenset[str]) -> None:
         super().__init__(constants)
@@ -490,7 +546,7 @@ def _no_values() -> NoReturn:
 
 
 def _room(nbytes: int) -> np.ndarray[Any, Any]:
-    """Allocate memory for constants."""
+    """Return new memory of ``nbytes`` for constants."""
     from vtensor.runtime import _replay
 
     return _replay.Arena(nbytes).memory()
@@ -499,12 +555,12 @@ def _room(nbytes: int) -> np.ndarray[Any, Any]:
 def packing_step(
     node: TransformNode, row: ConstantRow, input_storage: TensorStorage | None = None
 ) -> PackingStep:
-    """Return the packing step of a constant: one native step, or the library's Python.
+    """Return the packing step of a constant: one native step, or a Python function if several.
 
     Args:
-        node: the Transform.
-        row: the constant.
-        input_storage: the input of the step, if it is in memory.
+        node: the Transform that makes the constant.
+        row: the constant's row of the packing table.
+        input_storage: the input of the step; None if the row's array is to be read.
 
     Raises:
         VTensorError: the library declines the Transform.
@@ -529,7 +585,13 @@ def packing_step(
 def _packed_here(
     node: TransformNode, row: ConstantRow, input_storage: TensorStorage, room: Buffer
 ) -> None:
-    """Transform a constant on the calling thread, by the steps of its library."""
+    """Run a Transform of a constant on the calling thread.
+
+    Args:
+        node: the Transform.
+        row: the constant's row of the packing table.
+        input_storage, room: the input, and the memory for the output.
+    """
     value, evaluation = row.value, NormalEvaluation()
     storage = TensorStorage(value.dtype, value.dims, value.layout, room)
     x = RecordedOperand(row.step_input, row.step_input.layout).tensor(input_storage)
@@ -538,14 +600,25 @@ def _packed_here(
 
 
 def _recording(node: LoweredNode, last_output: Value) -> Record:
-    """Return the function that records a node; ``last_output`` is the node's last output."""
+    """Return the function that records a node.
+
+    Args:
+        node: the node.
+        last_output: its last output, the only one of a Transform.
+    """
     if isinstance(node, OpNode):
         return partial(_recorded, node)
     return partial(_transformed, node, last_output)
 
 
 def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
-    """Record an operator on its library."""
+    """Record an operator node, with its followers, on its library; return outputs and steps.
+
+    Args:
+        node: the node.
+        evaluation: collects the steps.
+        inputs: the inputs of the node, and of its followers.
+    """
     operands, followers = node.split(inputs)
     ctx = RecordContext(
         node=node.name, names=node.outputs, variant=node.variant, followers=followers
@@ -561,7 +634,14 @@ def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTens
 def _transformed(
     node: TransformNode, target: Value, evaluation: RecordEvaluation, inputs: Sequence[VTensor]
 ) -> Recorded:
-    """Record a Transform on its library."""
+    """Record a Transform on its library; return its output and steps.
+
+    Args:
+        node: the Transform.
+        target: the type, dims and layout of its output.
+        evaluation: collects the steps.
+        inputs: its only input.
+    """
     storage = TensorStorage(target.dtype, target.dims, target.layout)
     _change(node, inputs[0], target, storage, evaluation)
     steps = evaluation.taken()
@@ -587,6 +667,11 @@ def _check_outputs(
     outputs: Sequence[TensorStorage],
 ) -> None:
     """Check that a call's steps touch every output: otherwise a run would deliver garbage.
+
+    Args:
+        what: the node and its library, for the message.
+        steps: the steps.
+        names, outputs: the names and storages of the outputs.
 
     Raises:
         ContractError: no step touches an output that has memory of its own.

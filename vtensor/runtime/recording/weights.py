@@ -1,6 +1,7 @@
 """The packed constants of a session: each stored once, in the order in which steps read them.
 
-Plans that need a constant in the same layout share it. It is freed with the last of these plans.
+Plans that need a constant in the same layout share its memory, which is freed with the last of
+these plans.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Constants up to this many bytes are copied next to packed ones. Larger ones are read in place,
+#: Largest constant, in bytes, that is copied next to packed ones. Larger ones are read in place,
 #: except for those that a pass computes: each plan would compute them for itself.
 SMALL_BYTES = 1 << 16
 
@@ -45,8 +46,9 @@ class Packed:
     """A packed constant: a constant in a kernel's layout.
 
     Attributes:
-        storage: its memory.
-        row: its row of the packing table; it keeps the source alive, and so the source's address.
+        storage: its storage.
+        row: its row of the packing table, which keeps the source array alive, and so its address;
+            None for the memory of a plan as a whole.
         memory: the memory of all constants that were packed together with it.
     """
 
@@ -64,7 +66,7 @@ class Weights:
     """The packed constants of a session; each is freed with the last plan that uses it.
 
     Attributes:
-        packed: constants by ``ConstantRow.key``, and the memory of plans by its id.
+        packed: constants by ``ConstantRow.key``, and the memory of plans by ``id(memory)``.
     """
 
     def __init__(self) -> None:
@@ -72,14 +74,17 @@ class Weights:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all memory in which a plan has a constant."""
+        """The bytes of all memory in which a plan has packed constants."""
         have = [
             packed for reference in self.packed.valuerefs() if (packed := reference()) is not None
         ]
         return sum({id(packed.memory): packed.memory.nbytes for packed in have}.values())
 
     def hold(self, memory: Array) -> Packed:
-        """Count the memory of a plan's constants for as long as the result is alive."""
+        """Return an object that makes ``nbytes`` count the memory of a plan's constants.
+
+        The memory is counted as long as the object is alive.
+        """
         whole = TensorStorage("u8", {"N": memory.nbytes}, Layout.plain("N"), Buffer(memory), True)
         self.packed[id(memory)] = packed = Packed(whole, None, memory)
         return packed
@@ -89,10 +94,10 @@ class PlanWeights:
     """The constants of one plan: its packing table.
 
     Args:
-        graph: determines which constants are read, in which order and layouts.
-        constants: arrays by name.
-        packed: the constants of other plans; new ones are added.
-        room_of: allocates memory for the constants that this plan packs, from a number of bytes.
+        graph: the lowered graph, which says which constants are read, in which order and layouts.
+        constants: the arrays of constants, by name.
+        packed: the packed constants of all plans, by ``ConstantRow.key``; new ones are added.
+        room_of: returns new memory of some bytes for the constants that this plan packs.
 
     Attributes:
         nbytes: the bytes of packed constants that the plan reads, also of other plans.
@@ -111,7 +116,7 @@ class PlanWeights:
         self._sources = {node.output: node.input for node in graph.ahead()}
         self.factors, self.calls = factors_of(graph), NativeTrace()
         self._have: dict[str, Packed] = {}
-        #: Rows of arrays that are read in place, by their memory, as long as a step uses it.
+        #: Rows of arrays that are read in place, by storage, as long as a step uses the storage.
         self._in_place: WeakKeyDictionary[TensorStorage, ConstantRow] = WeakKeyDictionary()
         self._offsets: dict[str, int] = {}
         room = 0
@@ -143,17 +148,19 @@ class PlanWeights:
                     yield value
 
     def _root(self, name: str) -> str:
-        """Return the constant that Transforms make a constant of, or the constant itself."""
+        """Return the name of the constant before all Transforms of which ``name`` is the result."""
         while name in self._sources:
             name = self._sources[name]
         return name
 
     def source(self, name: str) -> Array | Original:
-        """Return the array that a constant is made of, or its ``Original``."""
+        """Return the array, or the ``Original``, that a constant is made of by passes and
+        Transforms.
+        """
         return origin(self._constants, self._root(name))[0]
 
     def row(self, value: Value) -> ConstantRow:
-        """Return the row of a constant, without a packing step."""
+        """Return a constant's row of the packing table, without a packing step."""
         root, read_name = self._root(value.name), self._sources.get(value.name)
         return ConstantRow(
             self.source(root),
@@ -165,16 +172,20 @@ class PlanWeights:
 
     @property
     def rows(self) -> dict[TensorStorage, ConstantRow]:
-        """The packing table, by the memory of constants."""
+        """The rows of the packing table, by the storage of their constants."""
         packed = {have.storage: have.row for have in self._have.values() if have.row is not None}
         return packed | dict(self._in_place)
 
     def find(self, value: Value) -> TensorStorage | None:
-        """Return a constant that is packed or being packed; None if it is neither."""
+        """Return the storage of a constant that is packed or being packed; None if neither."""
         return self._have[value.name].storage if value.name in self._have else None
 
     def unpacked(self, value: Value, packer: Packer) -> TensorStorage:
-        """Return a constant that no step packs: copied next to packed ones, or in place."""
+        """Return the storage of a constant that no step packs.
+
+        A constant that is small or computed by a pass is copied next to packed ones; others stay in
+        place.
+        """
         if (storage := self.find(value)) is not None:
             return storage
         row = self.row(value)
@@ -191,9 +202,19 @@ class PlanWeights:
         packer: Packer,
         input_storage: TensorStorage | None = None,
     ) -> TensorStorage:
-        """Pack a constant, next to the others if an operator reads it.
+        """Pack a constant and return its storage.
 
-        Arguments and errors are those of ``Packer.pack``.
+        A constant that an operator reads is packed next to the others; one that only a further
+        Transform reads gets memory of its own.
+
+        Args:
+            row: the constant's row of the packing table.
+            step: packs the constant; None if its array is stored unchanged.
+            packer: executes the step.
+            input_storage: the input of the step; None if the row's array is to be read.
+
+        Raises:
+            VTensorError, ValueError: an error of ``Packer.wait``.
         """
         value, native = row.value, None if step is None else step.native
         if step is not None and type(native) is Foreign and isinstance(native.where, int):
@@ -208,7 +229,12 @@ class PlanWeights:
         return storage
 
     def _share(self, row: ConstantRow, storage: TensorStorage, lost: bool) -> None:
-        """Share a packed constant with other plans; ``lost``: packing changed its elements."""
+        """Share a packed constant with other plans, and release its source if it is not needed.
+
+        Args:
+            row, storage: the constant.
+            lost: True if packing set subnormal elements to zero.
+        """
         packed, source = Packed(storage, row, self._memory), row.source
         self._have[row.value.name] = self._packed[row.key] = packed
         self._unpacked[id(source)] -= 1
@@ -220,7 +246,12 @@ class PlanWeights:
             source.let_go()
 
     def _recover(self, source: Original, row: ConstantRow, storage: TensorStorage) -> None:
-        """Let an array be recovered from its packed constant, if that has the same elements."""
+        """Let a source array be recovered from its packed constant if that has the same elements.
+
+        Args:
+            source: the source array.
+            row, storage: the packed constant.
+        """
         step_input, value = row.step_input, row.value
         stored, dims = of_type(step_input.dtype), list(step_input.dims)
         moved = all(
@@ -234,7 +265,7 @@ class PlanWeights:
 
         def recovered() -> Array:
             array = contiguous(unpack(storage.data(), layout, dims, sizes))
-            array = array.view()  # flags of the library's memory stay unchanged
+            array = array.view()  # the flag below must not be set on the library's own array
             array.flags.writeable = False
             return array
 
@@ -262,5 +293,5 @@ def factors_of(graph: LoweredGraph) -> frozenset[str]:
 
 
 def aligned(nbytes: int) -> int:
-    """Round a number of bytes up to the alignment of the next constant."""
+    """Return a number of bytes rounded up to the alignment of constants."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -40,15 +40,15 @@ class Workspace:
     """The resources that the plans of a session share.
 
     Attributes:
-        executor: the executor that its plans are made for and run on.
+        executor: the executor that the plans are made for and run on.
         max_bytes: the memory budget, in bytes.
-        further: other executors of the same thread budget, for concurrent runs.
+        further: other executors with the same number of threads, for concurrent runs.
         arena: the memory of values between steps, at least as large as the largest plan needs
             (``make_room``); each other lane has an arena of its own.
         weights: the packed constants.
         lanes: the executors with their arenas.
-        needed: the most bytes of an arena that a plan so far needs.
-        expected: memory for the weights of the first plan, until that plan is made.
+        needed: the most bytes of an arena that any plan so far needs.
+        expected: memory for the weights of the first plan; empty before and after it is needed.
     """
 
     executor: Executor
@@ -73,7 +73,13 @@ class Workspace:
         return CallKinds()
 
     def expect(self, nbytes: int) -> None:
-        """Touch pages for the weights of the plan that is likely to be made next."""
+        """Allocate memory for weights of a plan that is likely to be made, and touch its pages.
+
+        Does nothing for few bytes, with a single thread, or with too small a budget.
+
+        Args:
+            nbytes: the bytes of the weights.
+        """
         from vtensor.runtime.recording import packer
 
         if self.executor.threads > 1 and packer.MIN_BYTES_TOUCHED <= nbytes <= self.max_bytes // 2:
@@ -84,10 +90,10 @@ class Workspace:
 
         Args:
             nbytes: the bytes of the plan's values and scratch.
-            others: the bytes of its weights and outputs.
+            others: the bytes of the plan's weights and outputs.
 
         Raises:
-            BudgetError: the sum exceeds the budget.
+            BudgetError: the arenas and ``others`` together exceed the budget.
         """
         lanes = self.lanes.every
         if nbytes * len(lanes) + others > self.max_bytes:
@@ -107,8 +113,8 @@ class Workspace:
     def make_room(self) -> None:
         """Grow arenas for plans that need up to three times as much as the plans so far.
 
-        Their pages are touched here: the first run that touches a page waits for the system to
-        clear it, which can take longer than the run.
+        Nothing grows beyond the budget. New pages are touched now: the first touch of a page waits
+        until the system has cleared it, which can take longer than a run.
         """
         lanes = self.lanes.every
         before = [lane.arena.nbytes for lane in lanes]
@@ -142,10 +148,10 @@ class Memory:
     The caller's inputs are not counted, nor is generated code, which the process shares.
 
     Attributes:
-        arena: memory that all plans of the session share, at least what the largest plan needs;
-            once for each stream.
-        planned: the part of the arena that this plan needs: values between steps, and scratch.
-        live: the most bytes of this plan that are live at a step: a lower bound for ``planned``.
+        arena: memory that all plans of the session share, the sum over all streams; for each at
+            least what the largest plan needs.
+        planned: the part of an arena that this plan needs: values between steps, and scratch.
+        live: the most bytes of this plan that are live at one step: a lower bound of ``planned``.
         weights: packed constants of all plans of the session.
         outputs: memory that each run allocates and returns.
     """
@@ -158,7 +164,12 @@ class Memory:
 
     @classmethod
     def of(cls, workspace: Workspace, planned: int, live: int, outputs: int) -> Memory:
-        """Return the memory of a session for a plan."""
+        """Return the memory of a session for a plan.
+
+        Args:
+            workspace: the workspace of the session.
+            planned, live, outputs: the attributes of these names, in bytes.
+        """
         arena = sum(lane.arena.nbytes for lane in workspace.lanes.every)
         return cls(arena, planned, live, workspace.weights.nbytes, outputs)
 

@@ -1,8 +1,8 @@
 """The speeds that libraries reach on this machine, for estimates: measured once and cached on disk.
 
 Each library with a ``peaks`` handler runs the first product and the first copy that it offers, on
-one thread: the times of a team depend on what else runs on the machine. A plan chooses between
-libraries on the same threads, so the number of threads cancels.
+one thread: the times of several threads depend on other processes of the machine. A plan chooses
+between libraries on the same threads, so the number of threads cancels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.wording import reason
 from vtensor.runtime.execution.executor import Executor
 
-#: Bytes copied: source and target together exceed a core's own caches.
+#: Bytes copied by the step of kind ``copy``: source and target together exceed a core's own caches.
 COPY_BYTES = 1 << 24
 
 #: The nanoseconds for which a step is repeated; the fastest run counts.
@@ -38,7 +38,10 @@ _log = logger(__name__)
 
 
 def speeds() -> Mapping[str, Rates]:
-    """Return each library's speed on one thread, by name; without libraries that cannot show it."""
+    """Return the speeds of libraries on one thread, by name.
+
+    Libraries without a ``peaks`` handler, or that cannot be measured, are missing.
+    """
     measured = {
         library.name: _speed(library)
         for library in ready().libraries.values()
@@ -48,7 +51,10 @@ def speeds() -> Mapping[str, Rates]:
 
 
 def _speed(library: RegisteredLibrary) -> Rates | None:
-    """Return a library's speed from memory, else from disk, else measured; None if that fails."""
+    """Return a library's speed from memory, else from disk, else measured now.
+
+    Returns None if measuring fails.
+    """
     key = library.name, library.version()
     if key not in _known:
         _known[key] = _looked_up(library)
@@ -84,7 +90,10 @@ def _sensible(times_ns: Sequence[int]) -> bool:
 
 
 def _measured(library: RegisteredLibrary) -> list[int]:
-    """Return nanoseconds of ``OPERATIONS`` operations and bytes; 0 for a kind without a step."""
+    """Return the nanoseconds of ``OPERATIONS`` operations of a product and bytes of a copy.
+
+    A number is 0 if the library offers no step of that kind.
+    """
     times_ns, executor = dict.fromkeys(STEP_KINDS, 0), Executor.of(1)
 
     def measure() -> list[int]:

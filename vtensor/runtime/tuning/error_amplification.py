@@ -3,8 +3,8 @@
 The strict plan runs step by step. After a node, seeded noise is added to its result, the later
 steps run again, and the change at the plan's outputs is compared with the noise.
 
-What reaches the outputs depends on the whole error and not on its largest element, so noise and
-errors of nodes are measured by their norms. At the outputs the largest difference counts.
+The change at the outputs depends on all elements of a node's error, not on the largest one, so
+noise and errors of nodes are measured by their norms. At the outputs the largest difference counts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: and far below the scale on which functions are nonlinear.
 NOISE_SHARE = 2.0**-10
 
-#: Trials with different noise; more if an output has few elements, whose largest change may be
-#: small by chance.
+#: The number of trials with different noise; and the number of an output's elements below which
+#: there are how many trials, since the largest change of few elements may be small by chance.
 TURNS, FEW_ELEMENTS, TURNS_IF_FEW = 2, 64, 8
 
 #: For each trial: the norm of the noise and the largest change of an output, both relative.
@@ -35,12 +35,12 @@ Probes = tuple[tuple[float, float], ...]
 
 
 def probed(plan: Plan, bindings: Sequence[Array], nodes: Collection[str]) -> dict[str, Probes]:
-    """Return the probes of each node: how noise on its result changes the plan's outputs.
+    """Return the probes of each node, by name: how noise on its result changes the outputs.
 
     Args:
         plan: the strict plan; its outputs are the network's.
-        bindings: the memory of a run, as in ``Plan.replay``.
-        nodes: names of nodes; a node without a single f32 result is missing in what is returned.
+        bindings: the memory of a run: the inputs, then memory for the plan's own outputs.
+        nodes: names of nodes; the dict lacks a node whose result is not exactly one f32 value.
     """
     probes = dict[str, Probes]()
     last = {step.node: index for index, step in enumerate(plan.recorded) if step.node in nodes}
@@ -73,14 +73,23 @@ def probed(plan: Plan, bindings: Sequence[Array], nodes: Collection[str]) -> dic
 
 
 def results(plan: Plan, bindings: Sequence[Array]) -> dict[str, Array]:
-    """Return copies of a plan's outputs from the memory of a run, by name."""
+    """Return copies of a plan's outputs after a run, by name.
+
+    Args:
+        plan: the plan.
+        bindings: the memory of the run: the inputs, then memory of the plan's own outputs.
+    """
     return {name: delivery.elements(bindings).copy() for name, delivery in plan.deliveries.items()}
 
 
 def difference(strict: Mapping[str, Array], others: Mapping[str, Array]) -> float:
-    """Return the largest difference of any output, relative to its largest element.
+    """Return the largest difference of any output, relative to the output's largest element.
 
-    It is infinite if an output is not finite.
+    The difference is infinite if an output is not finite.
+
+    Args:
+        strict: the outputs of the strict plan, by name.
+        others: the outputs of another plan, by name.
     """
     return max(
         (relative(*trial(expected, others[name])) for name, expected in strict.items()), default=0.0
@@ -88,9 +97,9 @@ def difference(strict: Mapping[str, Array], others: Mapping[str, Array]) -> floa
 
 
 def trial(strict: Array, other: Array) -> tuple[float, float]:
-    """Return the largest difference of two arrays and the largest element of the first.
+    """Return the largest absolute difference of two arrays and the largest element of ``strict``.
 
-    If either is not finite, return infinity and 0.
+    Returns infinity and 0 if either of the two numbers is not finite.
     """
     if not strict.size:
         return 0.0, 0.0
@@ -104,9 +113,9 @@ def trial(strict: Array, other: Array) -> tuple[float, float]:
 
 
 def norms(strict: Array, other: Array) -> tuple[float, float]:
-    """Return the norm of the difference of two arrays and the norm of the first.
+    """Return the norm of the difference of two arrays and the norm of ``strict``.
 
-    If either is not finite, return infinity and 0.
+    Returns infinity and 0 if either of the two norms is not finite.
     """
     wide = np.complex128 if strict.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
@@ -116,14 +125,14 @@ def norms(strict: Array, other: Array) -> tuple[float, float]:
 
 
 def relative(difference: float, whole: float) -> float:
-    """Return a difference relative to the values; infinite if they are 0."""
+    """Return ``difference / whole``; 0 for no difference, else infinity if ``whole`` is 0."""
     if not difference:
         return 0.0
     return difference / whole if whole else np.inf
 
 
 def _output_of(step: RecordedStep) -> TensorStorage | None:
-    """Return the storage that a node's last step writes, or None if it is not exactly one."""
+    """Return the storage that a node's last step writes; None if it writes none or several."""
     if step.callback is not None:
         last = step.slots[-1] if step.slots else 0
         return None if isinstance(last, int) else last
@@ -132,10 +141,13 @@ def _output_of(step: RecordedStep) -> TensorStorage | None:
 
 
 def _add_noise(data: Array, generator: np.random.Generator) -> float:
-    """Add noise to the non-zero elements of an array and return its norm relative to the array's.
+    """Add noise to the non-zero elements of an array, in place.
 
-    Zeros stay: they are pads or cut off by an activation. An array without negative elements gets
-    none, since a later step may take roots.
+    Zeros stay: they are pads or cut off by an activation. If an array has no negative elements, the
+    noise makes none, since a later step may take roots.
+
+    Returns:
+        The norm of the noise relative to the array's; 0 if no noise was added.
     """
     largest = float(np.abs(data).max(initial=0.0))
     if not largest or not np.isfinite(largest):

@@ -1,8 +1,8 @@
 """A second choice with fewer Transforms than the choice with the least sum of measured times.
 
 Kernels are measured alone. A kernel whose measured time is slightly too low and that occurs often
-can draw its nodes into another layout, with Transforms around them; the sum of times does not show
-it. The second choice therefore charges each Transform a share of a run, and whole plans of both
+can bring its nodes into another layout, with Transforms around them, although a run gets slower.
+The second choice therefore charges each Transform a share of a run, and the plans of both choices
 are compared by running them in turns.
 """
 
@@ -21,12 +21,14 @@ TRANSFORM_PRICE = 0.01
 def with_fewer_transforms(
     measured: LoweredGraph, settings: Settings, choice: Callable[[Settings], LoweredGraph | None]
 ) -> list[LoweredGraph]:
-    """Return the choice that charges Transforms more; empty if it has as many of them.
+    """Return a list of the choice that charges Transforms more, if it has fewer of them.
+
+    The list is empty if that choice has as many Transforms, or does not exist.
 
     Args:
-        measured: the graph of the choice with the least sum of measured times.
-        settings: the settings of that choice.
-        choice: makes a graph for settings, or None if it finds none.
+        measured: the lowered graph of the choice with the least sum of measured times.
+        settings: the settings of ``measured``.
+        choice: returns the lowered graph of a choice for settings; None if there is none.
     """
     count = sum(1 for _ in measured.transforms())
     if not count:

@@ -1,7 +1,7 @@
 """Lower bounds on a network's time: the time of its heavy nodes alone.
 
-A node is heavy if its library's routine says that arithmetic outweighs memory: convolutions and
-matrix products. All other work of a session counts as 0.
+A node is heavy if its library's routine says that it takes longer for arithmetic than for memory:
+convolutions and matrix products. All other work of a session counts as 0.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class TimeBounds(NamedTuple):
     """Lower bounds of a network's time.
 
     Attributes:
-        warm_ns: the sum over heavy nodes of the fastest kernel's time in any layout, each repeated
-            alone in warm caches; nanoseconds.
-        chain_ns: nanoseconds of the heavy nodes one after another in their libraries' preferred
-            layouts, each with its own constants.
+        warm_ns: the sum, over heavy nodes, of the time of the fastest kernel in any layout, run
+            alone in warm caches; in nanoseconds.
+        chain_ns: the time of the heavy nodes run one after another in their libraries' preferred
+            layouts, each with its own constants; in nanoseconds.
         nodes: the number of heavy nodes.
     """
 
@@ -45,7 +45,7 @@ class TimeBounds(NamedTuple):
 
 
 def limits(session: Session) -> TimeBounds:
-    """Return the bounds for a session's last plan, measured with its budget of kernel threads.
+    """Return the bounds for a session's last plan, measured on the session's number of threads.
 
     Nodes of equal operator, sizes and element types are measured once. Nothing else should run
     meanwhile.
@@ -76,7 +76,14 @@ def _limits(graph: LoweredGraph, executor: Executor) -> TimeBounds:
 def _fastest_ns(
     node: OpNode, others: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor
 ) -> int:
-    """Return the time of the fastest variant that runs, or of the node's own if none does."""
+    """Return the nanoseconds of the fastest of ``others`` that runs; of ``node`` if none does.
+
+    Args:
+        node: the node in its own variant.
+        others: the node in other variants.
+        values: the values that the node reads and writes, by name.
+        executor: the executor that measures.
+    """
     times_ns = list[int]()
     for other in others:
         with suppress(VTensorError):  # one may need more than memory allows
@@ -88,7 +95,12 @@ def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: E
     """Return the nanoseconds of nodes run in sequence, each on the output of the one before.
 
     Each node has its own constants; all other operands are in three arenas in rotation, whatever
-    their sizes. They hold zeros: other numbers could fade to subnormal ones, which are slow.
+    their sizes. The arenas hold zeros: other numbers could become subnormal, and these are slow.
+
+    Args:
+        nodes: the nodes in their variants.
+        values: the values that the nodes read and write, by name.
+        executor: the executor that measures.
     """
     plan = plan_on_numbers(*alone(nodes, values), Workspace(executor, max_bytes_of(None)))
     program = _program(plan.recorded)
@@ -97,7 +109,10 @@ def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: E
 
 
 def _program(recorded: Sequence[RecordedStep]) -> Program:
-    """Return a program whose steps read one of three arenas and write the next."""
+    """Return a program in which each step reads one of three arenas and writes the next.
+
+    Constants keep their memory; scratch is in a fourth arena.
+    """
     from vtensor.runtime import _replay
 
     arenas = [_replay.Arena() for _ in range(4)]

@@ -1,7 +1,7 @@
 """The time of a node or Transform on this machine, measured alone on memory of its own.
 
-Operands are in the caches, where the node before has just written them. Constants are too, except
-those larger than a core's own cache when a plan is tuned: in a run of the whole network, the other
+Operands are in the caches, as if the node before had just written them. So are constants, except
+those larger than a core's own cache when a plan is tuned: in a run of the whole network, other
 constants are read in between.
 
 Plans are made on the calling thread; each measurement is short and queues like a run. In background
@@ -43,8 +43,8 @@ from vtensor.storage.inputs import Array
 #: The generated name of a dim that the model does not name; it does not affect a node's time.
 GENERATED_DIM = re.compile(r"\bD\d+\b")
 
-#: Runs of a measurement: at least, by default, and at most. A long measurement has many: while
-#: another process uses a core, most runs wait for it, but hardly all of them.
+#: Runs of a measurement: the least, the default least, and the most. A long measurement has many:
+#: while another process uses a core, most runs wait for it, but hardly all of them.
 MIN_RUNS, DEFAULT_RUNS, MAX_RUNS = 3, 5, 100
 
 #: A first run of more than this many times ``most_seconds`` is the only one. Its memory is new, so
@@ -54,8 +54,8 @@ FIRST_RUN_FACTOR = 4
 #: The least gain, as a share, by which one run counts as faster than another.
 NO_GAIN = 0.01
 
-#: A constant of at least this many bytes is read from memory in each run of a network, so it is in
-#: a measurement.
+#: A constant of at least this many bytes is read from memory in each run of a network, and so it is
+#: in each run of a measurement with ``cold``.
 COLD_BYTES = 1 << 19
 
 #: Bytes read and written to displace everything else from the caches.
@@ -80,14 +80,14 @@ ALIKE = 0.02
 class Effort(NamedTuple):
     """The settings of a measurement.
 
-    The fastest run counts: whatever else runs on the machine only adds time.
+    The fastest run counts: other processes can only add time.
 
     Attributes:
-        seconds: the time after which it ends once it has ``least`` runs.
+        seconds: the time after which the measurement ends once it has ``least`` runs.
         least: the least number of runs.
-        most_seconds: the length of a run that ends the measurement.
+        most_seconds: a run that takes longer than this ends the measurement.
         cold: True if large constants must not be in the caches.
-        steady: the number of consecutive runs without a gain that ends it.
+        steady: the number of consecutive runs without a gain that ends the measurement.
     """
 
     seconds: float = 0.02
@@ -97,14 +97,14 @@ class Effort(NamedTuple):
     steady: int = MAX_RUNS
 
 
-#: Measurements in warm caches; for tuning, with cold constants; for short measurements of a plan
-#: that is made at once; and for those taken between runs.
+#: The settings for measurements in warm caches; for tuning, with cold constants; for short
+#: measurements of a plan that is made at once; and for measurements between runs.
 WARM, TUNING = Effort(), Effort(cold=True)
 GLANCE, BETWEEN = Effort(0.001, MIN_RUNS, 0.02, steady=DEFAULT_RUNS), Effort(0.01, MIN_RUNS)
 
 
 def _ignore(seconds: float) -> None:
-    """Ignore the spent seconds."""
+    """Ignore the seconds that runs took."""
 
 
 def node_ns(
@@ -119,12 +119,12 @@ def node_ns(
 
     Args:
         node: the node in its variant.
-        values: the values that it reads and writes, by name.
-        executor: the executor that runs it.
+        values: the values that the node reads and writes, by name.
+        executor: the executor that runs the node.
         effort: the settings of the measurement.
         spent: called with the seconds that all runs took, without the packing of constants.
-        between: in background work, the executor between whose runs all of the node's runs take
-            place; None puts each of them between two runs of ``executor``.
+        between: in background work, the executor in whose queue all runs of the measurement take a
+            single turn; None queues each run by itself on ``executor``.
 
     Raises:
         VTensorError: the node's library fails.
@@ -136,6 +136,12 @@ def transform_ns(
     value: VTensor, change: LayoutChange, preferences: Preferences, executor: Executor
 ) -> int:
     """Return the nanoseconds of a Transform on the first library that can run it.
+
+    Args:
+        value: the type and dims of the value.
+        change: the layouts before and after.
+        preferences: the libraries that may run the Transform.
+        executor: the executor that measures.
 
     Raises:
         ContractError: no library can run it.
@@ -149,9 +155,13 @@ def transform_ns(
 
 
 def signature(node: OpNode, values: Mapping[str, VTensor]) -> tuple[str, str]:
-    """Return what determines a node's time as two texts: the call and the way it is made.
+    """Return two texts that determine a node's time: its call, and its way.
 
     The call is the library, the operators, sizes and element types; the way is layouts and kernel.
+
+    Args:
+        node: the node in its variant.
+        values: the values that the node reads and writes, by name.
     """
     operands = (values[name] for name in (*node.inputs, *node.outputs))
     rows = (f"{t.summary()}{' constant' if t.constant else ''}" for t in operands)
@@ -177,9 +187,13 @@ def numbered(text: str) -> str:
 def alone(
     nodes: Iterable[OpNode], values: Mapping[str, VTensor]
 ) -> tuple[LoweredGraph, dict[str, Array]]:
-    """Return a graph of nodes that are not connected, and its constants by name.
+    """Return a lowered graph of nodes that are not connected, and its constants by name.
 
-    Each node has its own inputs, in the layouts that its variant requires.
+    Each node gets inputs of its own, in the layouts that its variant requires.
+
+    Args:
+        nodes: the nodes in their variants.
+        values: the values that the nodes read and write, by name.
     """
     own_values, own_nodes, constants = dict[str, Value](), list[OpNode](), dict[str, Array]()
     names: list[str] = []
@@ -198,7 +212,7 @@ def alone(
 
 
 def _read(storage: Storage, value: VTensor) -> Array:
-    """Return a constant's values; an array that nothing else has read is released afterwards."""
+    """Return the elements of the constant ``value``; release its array if no one had read it."""
     if isinstance(storage, TensorStorage) and storage.untouched:
         array = storage.logical(value)
         storage.root.release()
@@ -214,7 +228,11 @@ def run_ns(
     spent: Callable[[float], None] = _ignore,
     between: Executor | None = None,
 ) -> int:
-    """Return the nanoseconds of a run of a graph on ones; arguments as in ``node_ns``.
+    """Return the nanoseconds of a run of a lowered graph whose inputs hold ones.
+
+    Args:
+        graph, constants: the graph, and its constants by name.
+        executor, effort, spent, between: the arguments of ``node_ns``.
 
     Raises:
         ContractError: a library declines its variant.
@@ -252,16 +270,24 @@ def run_ns(
 
 @cache
 def _budget() -> int:
-    """Return the memory limit of a measurement, cached: it takes as long as a short measurement."""
+    """Return the memory limit of a measurement, in bytes.
+
+    It is cached: computing it takes as long as a short measurement.
+    """
     return max_bytes_of(None)
 
 
 def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
-    """Return a function that fills the caches with this memory alone; call it where steps run.
+    """Return a function that displaces everything but ``memory`` from the caches.
 
-    The whole team copies, because each of its threads has a cache of its own. The threads then are
-    awake, each on its own processor, until the step begins: a sleeping thread may be woken on
-    another one's processor, and a step that two threads share there takes twice its time.
+    The function must be called on the thread that runs steps. The whole team copies, because each
+    of its threads has a cache of its own. Afterwards the threads are awake, each on its own
+    processor, until the step begins: a sleeping thread may be woken on the processor of another,
+    and a step whose two threads share a processor takes twice its time.
+
+    Args:
+        memory: the arrays that are in the caches afterwards.
+        threads: the number of kernel threads.
     """
     from vtensor.runtime import _replay
 
@@ -277,14 +303,14 @@ def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
 
 
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
-    """Return the fastest plan, with all plans run in turns, and the nanoseconds of each plan.
+    """Return the fastest plan and the nanoseconds of a run of each; all plans run in turns.
 
-    The first of equally fast plans wins. Whole plans are compared because a step alone has warm
-    caches, which a run has not, so the sum of the steps' times may mislead.
+    The first of equally fast plans wins. Whole plans are compared because a step measured alone has
+    its operands in the caches, unlike in a run, so the sum of the steps' times may mislead.
     """
     runs = [partial(plan.replay, _memory(plan)) for plan in plans]
     times_ns = in_turns(runs, executor, MIN_TURNS, TURN_SECONDS)
-    # What a run takes beyond the least is other processes' time.
+    # The time of a run above the least is due to other processes.
     least_ns_each = [min(times[1:]) for times in times_ns]
     least = min(least_ns_each)
     alike = least * (1 + ALIKE)
@@ -295,10 +321,17 @@ def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]
 def in_turns(
     runs: Sequence[Callable[[], object]], executor: Executor, turns: int, seconds: float = 0.0
 ) -> list[list[int]]:
-    """Return the nanoseconds of each of several runs in each turn.
+    """Return, for each of ``runs``, the nanoseconds that it took in each turn.
 
-    There are at least ``turns`` turns, and more for ``seconds``, up to ``MOST_TURNS``. In a turn
-    each runs twice and the second time counts: the first run finds the caches filled by another.
+    There are at least ``turns`` turns; more follow until ``seconds`` have passed, up to
+    ``MOST_TURNS``. In a turn each function is called twice and the second call counts: the first
+    finds the caches filled by another.
+
+    Args:
+        runs: functions that run a plan.
+        executor: calls the functions on its thread.
+        turns: the least number of turns.
+        seconds: the time during which further turns begin.
     """
     times_ns: list[list[int]] = [[] for _ in runs]
     end = time.monotonic() + seconds
@@ -317,13 +350,13 @@ def _run_ns(run: Callable[[], object]) -> int:
 
 
 def _memory(plan: Plan) -> list[Array]:
-    """Return the memory that a run of a plan binds: inputs of ones, and memory for outputs."""
+    """Return the arrays that a run of a plan binds: inputs of ones, then memory for outputs."""
     values = plan.graph.values
     return [*(_ones(values[name]) for name in plan.graph.inputs), *map(fresh_pages, plan.own_sizes)]
 
 
 def _ones(value: Value) -> Array:
-    """Return memory for a value, filled with ones; with zeros if they are integers."""
+    """Return memory for a value, filled with ones; with zeros if its elements are integers."""
     dtype = numpy_dtype(value.dtype)
     memory = fresh_pages(value.nbytes)
     memory.view(dtype).fill(dtype.kind not in "iub")
@@ -339,13 +372,13 @@ def least_ns(
     """Return the least nanoseconds from the begin of the first step to the end of the last one.
 
     Args:
-        run: runs ``steps`` steps and writes the begin and end of each to its argument. The first
-            run does not count, unless it takes more than ``FIRST_RUN_FACTOR`` times
-            ``effort.most_seconds``: then it is the only one.
+        run: runs ``steps`` steps and writes the begin and end of each, in nanoseconds, to its
+            argument. The first run does not count, unless it takes more than ``FIRST_RUN_FACTOR``
+            times ``effort.most_seconds``: then it is the only one.
         steps: the number of steps; 0 takes no time.
         effort: the settings of the measurement.
-        before: called before each run. Without it runs follow one another, and threads stay on
-            their processors.
+        before: called before each run but the first; None lets runs follow one another, so that
+            threads stay on their processors.
     """
     if not steps:
         return 0
@@ -375,9 +408,9 @@ def least_ns(
 
 
 def _waited_ns() -> int:
-    """Return how long this process's threads have waited for processors, in nanoseconds.
+    """Return how long this process's threads have waited for processors so far, in nanoseconds.
 
-    The sum is 0 if the system does not tell.
+    The sum over all threads is 0 if the system does not tell.
     """
     total = 0
     for file in TASKS_FOLDER.glob("*/schedstat"):

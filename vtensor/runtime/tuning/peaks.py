@@ -1,4 +1,4 @@
-"""The peaks of the machine, measured with steps that a library offers for it."""
+"""The peaks of the machine, measured with steps that libraries offer for the purpose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ptensor.evaluation import Step
 from vtensor.language.records import dataclass
 from vtensor.runtime.execution.executor import Executor
 
-#: Bytes copied: at least this many, and at least this many times the largest cache.
+#: The least number of bytes copied, and the least multiple of the largest cache.
 MIN_COPY_BYTES, COPIED_CACHES = 1 << 26, 4
 
 #: Linux's folder of cache sizes; where it is missing, ``MIN_COPY_BYTES`` are copied.
@@ -28,7 +28,7 @@ STEP_BUDGET_NS = 60_000_000
 
 @dataclass(frozen=True)
 class Peaks:
-    """The machine's peaks with a budget of threads.
+    """The machine's peaks with a number of threads.
 
     Attributes:
         gflops: 10^9 operations a second, in a product of f32 matrices that fit the caches.
@@ -39,7 +39,7 @@ class Peaks:
     gbytes: float
 
     def least_ns(self, operations: int, nbytes: int) -> float:
-        """Return the least nanoseconds for some work: its arithmetic or its memory time.
+        """Return the least nanoseconds for work: the longer of its arithmetic and its memory time.
 
         >>> Peaks(gflops=100, gbytes=10).least_ns(operations=1000, nbytes=200)
         20.0
@@ -51,10 +51,10 @@ class Peaks:
 
 @cache
 def peaks_of(threads: int) -> Peaks | None:
-    """Return the peaks of a budget of threads, or None if no library has steps for them.
+    """Return the peaks with a number of threads; None if no library offers steps to measure them.
 
-    The first call measures for a fraction of a second and needs memory for two copies of four times
-    the largest cache.
+    The first call measures for a fraction of a second and needs memory of eight times the largest
+    cache.
     """
     best = Executor.of(threads).run(lambda: _measured(_copied_bytes()))
     return Peaks(best["product"], best["copy"]) if best.keys() >= {"product", "copy"} else None
@@ -66,7 +66,11 @@ def _copied_bytes() -> int:
 
 
 def _measured(nbytes: int) -> dict[str, float]:
-    """Return the best rate of each kind of step, in operations or bytes a nanosecond."""
+    """Return the best rate of each kind of step, in operations or bytes per nanosecond, by kind.
+
+    Args:
+        nbytes: the bytes that a copy has to move.
+    """
     best: dict[str, float] = defaultdict(float)
     for library in ready().libraries.values():
         for kind, step, count in library.peaks(nbytes):
@@ -77,8 +81,8 @@ def _measured(nbytes: int) -> dict[str, float]:
 def times_of(step: Step, enough_ns: int) -> Iterator[int]:
     """Yield the nanoseconds of each run of a step on new memory.
 
-    There are at least three runs, and more until they add up to ``enough_ns``. Call it on the
-    thread that runs steps, such as an executor's.
+    There are at least three runs, and more until their times add up to ``enough_ns``. The generator
+    must be used on the thread that runs steps, such as an executor's.
     """
     run = _repeatable(step)
     run()
@@ -91,9 +95,10 @@ def times_of(step: Step, enough_ns: int) -> Iterator[int]:
 
 
 def copying(nbytes: int) -> Callable[[], object]:
-    """Return a function that copies ``nbytes`` on a team's threads; on one without a library.
+    """Return a function that copies ``nbytes`` on all threads of a team.
 
-    Call it on the thread that runs steps, with the number of threads that it was made for.
+    If no library offers a copy, NumPy copies on one thread. The function must be called on the
+    thread that runs steps, with the number of threads for which it was made.
     """
     for library in ready().libraries.values():
         for kind, step, _ in library.peaks(nbytes):

@@ -12,7 +12,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-#: The thread numbers of a trace's two rows: runs, and the calls within them.
+#: The thread numbers of a trace file's two rows: runs, and the calls within runs.
 CALLER, TEAM = 1, 2
 
 
@@ -24,11 +24,17 @@ def trace_of(
     calls: Sequence[tuple[str, str, str]],
     about: Mapping[str, tuple[str, dict[str, Any]]],
 ) -> dict[str, Any]:
-    """Return a trace of all runs and calls of a profile; times count from the first run's begin.
+    """Return the JSON data of a trace file with all runs and calls of a profile.
+
+    Times count from the begin of the first run.
 
     Args:
-        name, threads, runs, times, calls: as in ``Profile``.
-        about: the operator and further facts of each node that takes time, by name.
+        name: the network's name.
+        threads: the number of kernel threads.
+        runs: the begin and end of each run, in nanoseconds: an array, runs x 2.
+        times: the begin and end of each call, in nanoseconds: an array, runs x calls x 2.
+        calls: the node, the library and the kernel of each call of a run.
+        about: for each node that takes time, by name: the operator, and further facts to show.
     """
     origin = int(runs[0, 0])
     events = [
@@ -52,6 +58,12 @@ def _meta(name: str, row: int, text: str) -> dict[str, Any]:
 
 
 def _complete(name: str, kind: str, row: int, begin_ns: int, ns: int) -> dict[str, Any]:
-    """Return an event with begin and duration; the format counts in microseconds."""
+    """Return an event with begin and duration, converted to the format's microseconds.
+
+    Args:
+        name, kind: the name and category that the event shows.
+        row: the thread number of its row.
+        begin_ns, ns: its begin and duration, in nanoseconds.
+    """
     place = {"pid": 1, "tid": row}
     return {"name": name, "cat": kind, "ph": "X", "ts": begin_ns / 1e3, "dur": ns / 1e3, **place}

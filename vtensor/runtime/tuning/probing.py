@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor
     from vtensor.runtime.tuning.tuner import Tuner
 
-#: The seconds of runs after which no further variant of a call is measured.
+#: The seconds of measurements of a call after which no further variant of the call is measured.
 CALL_SECONDS = 0.05
 
 
@@ -32,8 +32,8 @@ class Probe(Probing):
 
     Args:
         preferences: the libraries that may run Transforms.
-        between: in background work, the executor between whose runs to measure; None measures on
-            the clock's own executor.
+        between: in background work, the executor in whose queue a measurement takes its turn; None
+            queues each run of it on the clock's own executor.
     """
 
     basis: Basis = "measured"
@@ -42,15 +42,25 @@ class Probe(Probing):
         self._preferences, self._between = preferences, between
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Return the nanoseconds of a node in its variant; None if it fails or no time is left."""
+        """Return the nanoseconds of a node in its variant; None if it fails or no time is left.
+
+        Args:
+            node: the node in its variant.
+            values: the values that the node reads and writes, by name.
+        """
         return self._tuner.node(node, values)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Return the nanoseconds of a Transform; None if it fails or no library runs it."""
+        """Return the nanoseconds of a Transform; None if it fails or no library runs it.
+
+        Args:
+            value: the type and dims of the value.
+            change: the layouts before and after.
+        """
         return self._tuner.transform(value, change)
 
     def save(self) -> None:
-        """Save the measured times and release the memory that measuring took."""
+        """Save the measured times on disk and release the memory that measuring took."""
         if "_tuner" in self.__dict__:
             self._tuner.save()
             give_back()

@@ -1,6 +1,6 @@
 """A profile: the time of a run step by step, compared with the machine's peaks.
 
-Times are taken where steps run; nothing else differs from any other run.
+Times are taken on the thread that runs the steps; otherwise the run is like any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtensor.runtime.tuning.peaks import Peaks, peaks_of
 from vtensor.runtime.tuning.perfetto import trace_of
 from vtensor.storage.inputs import Array
 
-#: The least share of a run's step time from which on a slow step is reported.
+#: The share of all steps' time above which a slow step is reported.
 NOTABLE = 0.01
 
 #: Runs a plan once and writes each step's begin and end to an array, in nanoseconds.
@@ -34,10 +34,10 @@ class Work:
     """An amount of work and its time.
 
     Attributes:
-        ns: nanoseconds a run, the median.
+        ns: the median time in a run, in nanoseconds.
         operations: arithmetic operations, as operators declare them (the trait ``Cost``).
         bytes: bytes of operands and results, padding included, each counted once.
-        least_ns: the time at the machine's peaks; None if the peaks are unknown.
+        least_ns: the time at the machine's peaks, in nanoseconds; None if the peaks are unknown.
     """
 
     ns: float
@@ -47,21 +47,21 @@ class Work:
 
     @property
     def gflops(self) -> float:
-        """10^9 operations a second."""
+        """The rate of arithmetic, in 10^9 operations per second."""
         return self.operations / self.ns if self.ns else 0.0
 
     @property
     def gbytes(self) -> float:
-        """10^9 bytes a second; above memory speed if the operands are in the caches."""
+        """The rate of data, in 10^9 bytes per second; above memory speed if operands are cached."""
         return self.bytes / self.ns if self.ns else 0.0
 
     @property
     def of_peak(self) -> float | None:
-        """The share of the machine's peak that was reached: the least possible time by its time."""
+        """The share of the machine's peak that was reached: ``least_ns / ns``; None if unknown."""
         return self.least_ns / self.ns if self.ns and self.least_ns is not None else None
 
     def to_dict(self, run_ns: float) -> dict[str, Any]:
-        """Return the work as JSON data, with its share of a run."""
+        """Return the work as JSON data, with its share of the time of a run, ``run_ns``."""
         return {
             "ns": self.ns,
             "share": self.ns / run_ns,
@@ -75,13 +75,18 @@ class Work:
 
 @dataclass(frozen=True)
 class ProfiledStep(Work):
-    """A step of a plan; it may be several calls of its library, which count together."""
+    """The work of a node of a plan; native calls of one node count together.
+
+    Attributes:
+        step: the node, as ``plan.steps`` shows it.
+        layouts: the layouts of inputs and outputs, as text.
+    """
 
     step: PlanStep
     layouts: str
 
     def to_dict(self, run_ns: float) -> dict[str, Any]:
-        """Return the step as JSON data, with its share of a run."""
+        """Return the step as JSON data, with its share of the time of a run, ``run_ns``."""
         return {
             "node": self.step.node.name,
             "operator": self.step.op,
@@ -94,13 +99,17 @@ class ProfiledStep(Work):
 
 @dataclass(frozen=True)
 class Group(Work):
-    """The sum of several steps' work."""
+    """The sum of the work of several steps.
+
+    Attributes:
+        steps: the number of steps.
+    """
 
     steps: int
 
     @classmethod
     def of(cls, steps: Iterable[Work]) -> Group:
-        """Return the sum of steps' work."""
+        """Return the sum of the work of steps; its ``least_ns`` is None if a step has none."""
         rows = list(steps)
         least = [work.least_ns for work in rows if work.least_ns is not None]
         return cls(
@@ -112,7 +121,7 @@ class Group(Work):
         )
 
     def to_dict(self, run_ns: float) -> dict[str, Any]:
-        """Return the group as JSON data, with its share of a run."""
+        """Return the group as JSON data, with its share of the time of a run, ``run_ns``."""
         return {"steps": self.steps, **super().to_dict(run_ns)}
 
 
@@ -130,12 +139,12 @@ class Profile:
 
     Attributes:
         name: the network's name.
-        threads: the budget of kernel threads.
-        peaks: the machine's peaks; None if no library can show them.
-        steps: the steps that take time, in order.
+        threads: the number of kernel threads.
+        peaks: the machine's peaks; None if no library offers steps to measure them.
+        steps: the nodes that take time, in order.
         calls: the node, the library and the kernel of each call of a run.
-        runs: each run's begin and end, in nanoseconds: an array, runs x 2.
-        times: each call's begin and end, on the same clock: runs x calls x 2.
+        runs: the begin and end of each run, in nanoseconds: an array, runs x 2.
+        times: the begin and end of each call, on the same clock: an array, runs x calls x 2.
     """
 
     #: The part of the machine's peak below which a step is weak.
@@ -151,17 +160,17 @@ class Profile:
 
     @property
     def run_ns(self) -> float:
-        """The nanoseconds of a run: the median."""
+        """The median time of a run, in nanoseconds."""
         return float(np.median(self.runs[:, 1] - self.runs[:, 0]))
 
     @property
     def busy_ns(self) -> float:
-        """The nanoseconds of all calls of a run together: the median."""
+        """The median time of all calls of a run together, in nanoseconds."""
         return float(np.median((self.times[..., 1] - self.times[..., 0]).sum(axis=1)))
 
     @property
     def gaps(self) -> Gaps:
-        """The nanoseconds of a run in which no step runs."""
+        """The median times of a run in which no step runs, in nanoseconds."""
         if not self.calls:
             return Gaps(self.run_ns, 0.0, 0.0)
         begins, ends = self.times[..., 0], self.times[..., 1]
@@ -175,7 +184,10 @@ class Profile:
         return Group.of(self.steps)
 
     def by(self, key: Callable[[PlanStep], str]) -> dict[str, Group]:
-        """Return the steps grouped by the result of a function, the slowest group first."""
+        """Return the sums of steps for which ``key`` returns the same text, the slowest first.
+
+        The keys are these texts.
+        """
         names = dict.fromkeys(key(profiled.step) for profiled in self.steps)
         groups = {
             name: Group.of(profiled for profiled in self.steps if key(profiled.step) == name)
@@ -184,12 +196,15 @@ class Profile:
         return dict(sorted(groups.items(), key=lambda item: -item[1].ns))
 
     def where(self, holds: Callable[[PlanStep], bool]) -> Group:
-        """Return the sum of the steps for which a condition holds."""
+        """Return the sum of the steps for which ``holds`` returns True."""
         return Group.of(profiled for profiled in self.steps if holds(profiled.step))
 
     @property
     def weak(self) -> tuple[ProfiledStep, ...]:
-        """The steps far below the machine's peak, those that lose the most time first."""
+        """The steps below ``WEAK`` of the machine's peak, the most time above ``least_ns`` first.
+
+        Steps with less than ``NOTABLE`` of all steps' time are left out.
+        """
         least = NOTABLE * self.total.ns
         weak_steps = [
             profiled
@@ -202,7 +217,9 @@ class Profile:
 
     @property
     def overheads(self) -> dict[str, Group]:
-        """The work that a network could do without, by kind."""
+        """The sums of steps that a network could do without: conversions, Python call-backs and
+        reference kernels, by these names.
+        """
         return {
             "conversions": self.where(lambda step: step.is_transform),
             "Python call-backs": self.where(lambda step: step.python),
@@ -210,7 +227,7 @@ class Profile:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the profile as JSON data."""
+        """Return the profile as JSON data; times are in nanoseconds."""
         lengths, run_ns = self.runs[:, 1] - self.runs[:, 0], self.run_ns
 
         def rows(groups: dict[str, Group]) -> dict[str, Any]:
@@ -233,7 +250,7 @@ class Profile:
         }
 
     def to_trace(self) -> dict[str, Any]:
-        """Return the profile as a trace of all runs and calls for Perfetto and Chrome."""
+        """Return all runs and calls as the JSON data of a trace file for Perfetto and Chrome."""
         node_facts = {
             profiled.step.node.name: (
                 profiled.step.op,
@@ -249,7 +266,7 @@ class Profile:
 
 
 def check_runs(runs: object) -> int:
-    """Return the checked number of runs.
+    """Return ``runs`` after a check.
 
     Raises:
         InputError: ``runs`` is no integer of at least 1.
@@ -263,9 +280,9 @@ def profile_of(plan: Plan, threads: int, run: Run, runs: int) -> Profile:
     """Run a plan several times and return where the time went.
 
     Args:
-        plan: the plan; it has run before, so its memory is allocated.
-        threads: its budget of kernel threads.
-        run: runs it once.
+        plan: the plan, which has run before, so that its memory is allocated.
+        threads: the number of kernel threads that the plan runs on.
+        run: runs the plan once and writes the begin and end of each step to its argument.
         runs: the number of runs.
     """
     peaks = peaks_of(threads)
@@ -296,7 +313,10 @@ def _step(graph: LoweredGraph, step: PlanStep, ns: float, peaks: Peaks | None) -
 
 
 def _operations(graph: LoweredGraph, node: LoweredNode) -> Iterator[int]:
-    """Yield the operations of each operator that a node applies, followers included."""
+    """Yield the arithmetic operations of each operator of a node, followers included.
+
+    Yields nothing for a Transform.
+    """
     if isinstance(node, OpNode):
         inputs, outputs = (
             [_tensor(graph.values[name]) for name in names] for names in (node.inputs, node.outputs)

@@ -17,7 +17,9 @@ COSTS_VARIABLE = "VTENSOR_COSTS"
 
 
 def speeds_asked_for() -> Speeds | None:
-    """Return the calibrated speeds if ``VTENSOR_COSTS`` asks for them; None means declared speeds.
+    """Return the function that measures speeds, unless ``VTENSOR_COSTS`` is ``declared``.
+
+    None means that estimates use the speeds that libraries declare.
 
     Raises:
         InputError: the variable is neither ``calibrated`` nor ``declared``.
@@ -29,7 +31,10 @@ def speeds_asked_for() -> Speeds | None:
 
 
 def speeds() -> Mapping[str, Rates]:
-    """Return ``calibration.speeds()``, importing its module at the first estimate."""
+    """Return the measured speeds of libraries on one thread, by name.
+
+    The module ``calibration`` is imported at the first call.
+    """
     from vtensor.runtime.tuning import calibration
 
     return calibration.speeds()

@@ -46,10 +46,11 @@ _log = logging.getLogger(__name__)
 
 
 class Timings:
-    """Nanoseconds of one environment, by call and way.
+    """Measured nanoseconds by call and way (``measure.signature``), for one environment.
 
     Args:
-        environment: the processor, libraries, threads and whatever else times depend on.
+        environment: a text that names the processor, libraries, threads and all else that times
+            depend on.
     """
 
     def __init__(self, environment: str) -> None:
@@ -71,20 +72,23 @@ class Timings:
                 _log.warning("%s: %s; put aside as %s", self._file, error, aside.name)
 
     def get(self, call: str, way: str) -> int | None:
-        """Return the nanoseconds of a call and way, or None if they are unknown."""
+        """Return the nanoseconds of a call and way; None if they are unknown."""
         return self._known.get((call, way))
 
     def put(self, call: str, way: str, ns: int) -> None:
-        """Set the nanoseconds of a call and way, and save them."""
+        """Set the nanoseconds of a call and way, and save them on disk at once."""
         self.note(call, way, ns)
         self.save()
 
     def note(self, call: str, way: str, ns: int) -> None:
-        """Set the nanoseconds of a call and way; ``save`` keeps them for later processes."""
+        """Set the nanoseconds of a call and way in memory; ``save`` writes them to disk."""
         self._known[call, way] = self._new[call, way] = ns
 
     def save(self) -> None:
-        """Write all noted times in one transaction, which takes longer than a short measurement."""
+        """Write all noted times to disk.
+
+        That is one transaction, which takes longer than a short measurement.
+        """
         if not self._new:
             return
         rows = [(self._environment, *key, ns) for key, ns in self._new.items()]
@@ -106,10 +110,10 @@ class Timings:
                     self._known = {(call, way): ns for call, way, ns in rows}
 
     def _exists(self) -> bool:
-        """Return whether there is a database, and refuse foreign files.
+        """Return whether the database exists, and refuse foreign files in its place.
 
         Raises:
-            PermissionError: a file is a FIFO, a link or another user's.
+            PermissionError: a file of the database is a FIFO, a link or another user's.
         """
         exists = False
         for suffix in _SUFFIXES:
@@ -123,7 +127,7 @@ class Timings:
 
     @contextmanager
     def _tolerating_errors(self) -> Iterator[None]:
-        """Let the block fail to use the file: log a warning once and go on without it."""
+        """Run the block; if it fails to use the file, log a warning and write no more times."""
         try:
             yield
         except (OSError, sqlite3.Error) as error:
@@ -179,7 +183,7 @@ def clear_timings(file: Path) -> None:
     """Remove all times from a database but keep its file, which other processes may have open.
 
     Raises:
-        sqlite3.Error: as in ``count_timings``; or the file cannot be written.
+        sqlite3.Error: the file is broken, has another form, or cannot be read or written now.
     """
     with closing(_connected(file)) as base:
         if _has_table(base):
@@ -193,7 +197,7 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 def _has_table(base: sqlite3.Connection) -> bool:
-    """Return False for a database that a process is about to fill, else True.
+    """Return whether a database has the table of times; a new one has none yet.
 
     Raises:
         sqlite3.DatabaseError: the file is broken or foreign.

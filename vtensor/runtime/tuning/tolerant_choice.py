@@ -1,10 +1,10 @@
 """A faster choice whose results may be off by a tolerance.
 
-Approximate variants are chosen together with all others, by one integer program that knows what
-each adds to the error of the results. The whole plan is then compared with the strict plan; if its
-error exceeds the tolerance, the program is solved again with a smaller budget. Exact kernels chosen
-by measured times also differ from the strict plan's: their error is measured once and added to the
-expected error.
+Approximate variants are chosen together with all others, by one integer program in which each
+approximate variant has its share of the error of the results. The whole plan is then compared with
+the strict plan; if its error exceeds the tolerance, the program is solved again with a smaller
+error budget. Exact kernels chosen by measured times also differ from the strict plan's: their error
+is measured once and added to the expected error.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from vtensor.runtime.tuning.fewest_transforms import with_fewer_transforms
 from vtensor.runtime.tuning.variant_errors import Meter
 from vtensor.storage.inputs import Array
 
-#: The most solutions of the program before the plan stays strict.
+#: How often the integer program is solved before the plan stays strict.
 ROUNDS = 5
 
 #: The factor between the measured error and the tolerance: inputs that were not tried may have
 #: larger errors.
 MARGIN = 1.25
 
-#: The next budget as a share of the one that would have been right for the plan that failed.
+#: The next error budget as a share of the budget that would have fitted the plan that failed.
 BUDGET_CUT = 0.9
 
 #: The solver's time limit, in seconds; a choice that is not proved best still serves.
@@ -54,21 +54,22 @@ def tolerant(
     workspace: Workspace,
     meter: Meter | None = None,
 ) -> list[LoweredGraph]:
-    """Return graphs within the tolerance: one with fewer Transforms, then the fastest.
+    """Return choices within the tolerance as lowered graphs: one with fewer Transforms, then the
+    fastest.
 
-    The first is missing if no choice has fewer; the list is empty if no approximate variant is
-    faster.
+    The former is missing if no choice has fewer Transforms than the fastest; the list is empty if
+    no approximate variant makes the plan faster.
 
     Args:
         graph: the simplified graph.
-        resolved: its lowered graph before passes, in which no observed value is inside a fused
+        resolved: the lowered graph before passes, in which no observed value is inside a fused
             node.
         passes: names of passes, in order.
         settings: the settings, with a clock that measures.
-        tolerance: the largest error of the results.
+        tolerance: the largest error of the results, relative to the largest element.
         calibrate: arrays for inputs, by name, on which errors are measured.
         workspace: the memory and threads that plans share.
-        meter: a meter of the same graph whose measured errors are reused; None makes one.
+        meter: a meter of the same graph whose measured errors are reused; None makes a new one.
     """
     names = observed(graph)
     if not names or settings.clock is None:
@@ -92,7 +93,19 @@ def _choice(
     budget: float,
     settings: Settings,
 ) -> LoweredGraph | None:
-    """Return the fastest choice within the tolerance with this error budget or less, or None."""
+    """Return the fastest choice within the tolerance as a lowered graph.
+
+    Returns None if no approximate variant is chosen, or if measured errors stay too large.
+
+    Args:
+        graph: the simplified graph.
+        resolved: the lowered graph before passes.
+        passes, settings: the names of passes, and their settings.
+        tolerance: the largest error of the results.
+        workspace: the memory and threads that plans share.
+        meter: measures errors.
+        budget: the error budget of the first solution; later ones have less.
+    """
     room = workspace.max_bytes - needed_bytes(resolved)
     exact = partial(optimise, resolved, passes, settings)
     for attempt in range(ROUNDS):
@@ -126,7 +139,7 @@ def _choice(
 
 
 def observable(graph: Graph) -> Graph:
-    """Return the graph without fusions that would hide a value at which errors count."""
+    """Return the graph without offers of fusion that would hide an observed value in a node."""
     offers = dict(without_observed(graph, observed(graph)))
     remaining = {lead: followers for lead, followers in offers.items() if followers}
     return graph if remaining == dict(graph.offers) else replace(graph, offers=remaining)

@@ -21,27 +21,28 @@ from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.execution.processors import processor
 from vtensor.runtime.tuning.measure import GLANCE, TUNING, Effort, node_ns, signature, transform_ns
 
-#: The seconds of runs after which no further variant of a call is measured.
+#: The seconds of runs of a call after which no further variant of the call is measured.
 CALL_SECONDS = 1.0
 
-#: In short measurements, the multiple of the call's best time from which on a variant is not
-#: repeated.
+#: In short measurements, a run that takes more than this multiple of the call's best time is the
+#: last one of its variant.
 FAR_FROM_BEST = 3
 
 _log = logger(__name__)
 
 
 class Tuner(Clock):
-    """A clock that measures each time that is not known yet.
+    """A clock that returns known times of nodes and Transforms, and measures the missing ones.
 
     Args:
-        executor: the executor that measures, with its budget of kernel threads.
+        executor: the executor that measures, on its number of kernel threads.
         preferences: the libraries that may run Transforms.
         progress: called with a description of each measurement.
         effort: the settings of a variant's measurement.
-        call_seconds: the seconds of runs after which no further variant of a call is measured; None
-            is ``CALL_SECONDS``. In short measurements packing constants counts as well.
-        between: in background work, the executor between whose runs to measure.
+        call_seconds: the seconds of runs of a call after which no further variant of the call is
+            measured; None is ``CALL_SECONDS``. In short measurements packing constants counts too.
+        between: in background work, the executor in whose queue a measurement takes its turn; None
+            queues each run of it on ``executor``.
     """
 
     basis: Basis = "measured"
@@ -69,7 +70,12 @@ class Tuner(Clock):
         self._best: dict[str, int] = {}
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Return the nanoseconds of a node in its variant; None if it fails or no time is left."""
+        """Return the nanoseconds of a node in its variant; None if it fails or no time is left.
+
+        Args:
+            node: the node in its variant.
+            values: the values that the node reads and writes, by name.
+        """
         checkpoint()
         call, way = signature(node, values)
         ns = self._timings.get(call, way)
@@ -78,7 +84,12 @@ class Tuner(Clock):
         return self._measured(node, values, call, way)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Return the nanoseconds of a Transform; None if it fails or no library runs it."""
+        """Return the nanoseconds of a Transform; None if it fails or no library runs it.
+
+        Args:
+            value: the type and dims of the value.
+            change: the layouts before and after.
+        """
         checkpoint()
         call, way = f"Transform: {value.summary()}", f"{change.source} -> {change.target}"
         ns = self._timings.get(call, way)
@@ -117,8 +128,9 @@ class Tuner(Clock):
         return ns
 
     def _effort_for(self, call: str) -> Effort:
-        """Return the settings for a call's next variant: a short measurement ends early if the
-        variant is far from the call's best.
+        """Return the settings for measuring the next variant of a call.
+
+        A short measurement ends early if the variant is far slower than the best one so far.
         """
         best = self._best.get(call)
         if self._effort is not GLANCE or best is None:
@@ -126,7 +138,7 @@ class Tuner(Clock):
         return GLANCE._replace(most_seconds=min(GLANCE.most_seconds, FAR_FROM_BEST * best / 1e9))
 
     def save(self) -> None:
-        """Save the times of short measurements; all others are saved at once."""
+        """Save the times of short measurements on disk; other times are saved when measured."""
         self._timings.save()
 
     def _say(self, what: str) -> None:
@@ -135,13 +147,13 @@ class Tuner(Clock):
 
 
 def environment(threads: int, libraries: Iterable[RegisteredLibrary] | None = None) -> str:
-    """Return what times depend on besides the call: processor, threads and library versions.
+    """Return a text of all that times depend on besides the call: processor, threads, libraries.
 
-    ``ONEDNN_DEFAULT_FPMATH_MODE`` is not part of it: every primitive is created strict.
+    ``ONEDNN_DEFAULT_FPMATH_MODE`` is not in it: every primitive is created strict.
 
     Args:
         threads: the number of kernel threads.
-        libraries: the libraries that count; None is all that are present.
+        libraries: the libraries whose versions matter; None is all that are installed.
     """
     known = ready().libraries.values() if libraries is None else libraries
     versions = [

@@ -1,7 +1,7 @@
 """Errors of approximate variants, measured on the network's own weights.
 
-A run of the strict plan gives each node's inputs; on those the node runs in its strict variant and
-in others. Inputs of the network are seeded noise or the caller's arrays.
+A run of the strict plan gives each node's inputs, on which the node then runs in its strict variant
+and in approximate ones. Inputs of the network are seeded noise or the caller's arrays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from vtensor.runtime.tuning.error_amplification import (
 )
 from vtensor.storage.inputs import Array, Port, random_array
 
-#: The seed of inputs on which errors of nodes are measured, and those for whole plans.
+#: The seed of inputs on which errors of nodes are measured, and the seeds for whole plans.
 SEED, WHOLE_SEEDS = 0, (1, 2, 3)
 
 
@@ -41,10 +41,10 @@ class Meter:
     """A meter of errors against a strict graph.
 
     Args:
-        graph: the network.
-        strict: its lowered graph without approximate variants, before any pass.
-        observed: the values at which errors count.
-        calibrate: arrays for inputs, by name; the others get noise.
+        graph: the simplified graph.
+        strict: the lowered graph without approximate variants, before any pass.
+        observed: the names of the values at which errors are measured.
+        calibrate: arrays for inputs, by name; missing ones get noise.
         workspace: the memory budget, the threads and the packed weights.
     """
 
@@ -70,7 +70,7 @@ class Meter:
         self._direct: float | None = None
 
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
-        """Return each node's share of the error in its variant.
+        """Return, for each node in its variant, the share of the results' error that it causes.
 
         A share is None if the variant fails, or if its error or amplification is unknown.
         """
@@ -91,17 +91,22 @@ class Meter:
         return [self._known[self._key(node)] for node in nodes]
 
     def whole(self, lowered: LoweredGraph) -> float:
-        """Return the largest error of a whole graph, on inputs that no node was measured on."""
+        """Return the largest error of a lowered graph's results, relative to the largest element.
+
+        The inputs are not those on which nodes were measured, unless the caller gave them.
+        """
         plan = self._plan(_delivering(lowered, self._observed))
         return max(
             difference(self._strict_results(seed), self._run(plan, seed)) for seed in WHOLE_SEEDS
         )
 
     def direct(self, exact: Callable[[], LoweredGraph]) -> float:
-        """Return the error of a whole graph without approximate variants, measured once.
+        """Return the largest error of the results of a graph without approximate variants.
+
+        The error is measured once, at the first call.
 
         Args:
-            exact: makes the graph, with kernels chosen by measured times.
+            exact: makes the lowered graph, with kernels chosen by measured times.
         """
         if self._direct is None:
             self._direct = self.whole(exact())
@@ -124,7 +129,10 @@ class Meter:
         return Share(node.name, node.variant.kernel, error, gain, trials, probes)
 
     def _node_results(self, node: OpNode) -> dict[str, Array] | None:
-        """Return a node's results on its inputs in the strict plan, or None if it fails."""
+        """Return a node's results, by name, on its inputs from the strict plan.
+
+        Returns None if the node's variant cannot be run.
+        """
         try:
             plan = self._plan(_alone(self._strict.bare, self._nodes[node.name], node))
         except VTensorError:  # the library offered the variant but cannot compile it
@@ -134,7 +142,11 @@ class Meter:
         )
 
     def _measure_inputs(self, nodes: Collection[str]) -> None:
-        """Measure the inputs of these nodes in a run of the strict plan."""
+        """Note the inputs that nodes have in a run of the strict plan.
+
+        Args:
+            nodes: the names of the nodes.
+        """
         bare = self._strict.bare
         read = {name for node in nodes for name in self._nodes[node].inputs}
         wanted = [n for n in read if not bare.values[n].constant and n not in self._node_inputs]
@@ -157,18 +169,25 @@ class Meter:
         return self._results(plan, self._bindings(plan, seed))
 
     def _results(self, plan: Plan, memory: Sequence[Array]) -> dict[str, Array]:
-        """Run a plan on the executor's thread and return its outputs.
+        """Run a plan on the executor's thread and return its outputs, by name.
 
-        A thread that runs often has its own kernel threads: if this one did, neither team could
-        wait for work without sleeping.
+        If the calling thread ran the plan, OpenMP would start another team of kernel threads for
+        it, and the threads of both teams would have to sleep while they wait for work.
+
+        Args:
+            plan: the plan.
+            memory: the arrays that the run binds.
         """
         self._workspace.executor.run(partial(plan.replay, memory))
         return results(plan, memory)
 
     def _bindings(self, plan: Plan, seed: int) -> list[Array]:
-        """Return the memory of a run: the caller's arrays as inputs, or seeded noise.
+        """Return the arrays that a run binds, with the caller's arrays or seeded noise as inputs.
 
-        The caller's arrays also serve the first comparison of whole plans.
+        Args:
+            plan: the plan.
+            seed: the seed of noise; the caller's arrays serve ``SEED`` and the first of
+                ``WHOLE_SEEDS`` alone.
         """
         generator, feeds = np.random.default_rng(seed), dict[str, Array]()
         for name in plan.graph.inputs:
@@ -182,7 +201,12 @@ class Meter:
 
 
 def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
-    """Return the memory that a run binds: inputs in the plan's layouts and memory for outputs."""
+    """Return the arrays that a run binds: inputs in the plan's layouts, and memory for outputs.
+
+    Args:
+        plan: the plan.
+        feeds: the inputs by name, with axes in the order of their dims.
+    """
     rows = list[Array]()
     for name in plan.graph.inputs:
         value = plan.graph.values[name]
@@ -193,14 +217,20 @@ def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def _delivering(graph: LoweredGraph, names: Sequence[str]) -> LoweredGraph:
-    """Return a graph that delivers other values, each in its own layout."""
+    """Return a lowered graph that delivers the values ``names``, each in its present layout."""
     delivery = dict.fromkeys(names, Layout.ANY)
     outputs = dict(zip(names, names, strict=True))
     return replace(graph, outputs=outputs, delivery=delivery, certificate=None)
 
 
 def _alone(bare: LoweredGraph, strict: OpNode, node: OpNode) -> LoweredGraph:
-    """Return a graph of one node in a variant, with inputs and outputs in declared dim order."""
+    """Return a lowered graph of a single node, with inputs in declared dim order.
+
+    Args:
+        bare: the strict lowered graph without Transforms.
+        strict: the node in its strict variant.
+        node: the node in the variant that the graph gets.
+    """
     inputs = dict.fromkeys(name for name in strict.inputs if not bare.values[name].constant)
     values = {name: bare.values[name] for name in (*strict.inputs, *strict.outputs)}
     plain = {name: replace(values[name], layout=Layout.plain(values[name].dims)) for name in inputs}
