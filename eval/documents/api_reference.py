@@ -32,13 +32,16 @@ each library; [guide.md](guide.md) has an example of each thing."""
 
 
 def names_of(module: Any) -> list[str]:
-    """Return a module's public names, in alphabetical order."""
+    """Return the names of a module's public classes and functions, in alphabetical order."""
     listed = getattr(module, "__all__", None) or dir(module)
     return sorted(name for name in listed if not name.startswith("_") and _ours(module, name))
 
 
 def _ours(module: Any, name: str) -> bool:
-    """Return whether a name is a class or function of this repository."""
+    """Return whether a name is a class or function of this repository.
+
+    In a module of errors only those count that are defined there.
+    """
     value = getattr(module, name)
     home = getattr(value, "__module__", "") or ""
     known = (inspect.isclass(value) or inspect.isfunction(value)) and home.partition(".")[0] in (
@@ -64,7 +67,7 @@ def sections(module: Any) -> Iterator[str]:
 
 
 def _block(name: str, value: Any) -> str:
-    """Return a name with its signature, and the docstring, as a block of text."""
+    """Return the Markdown block of a class or function: ``name``, its signature, its docstring."""
     try:
         signature = str(inspect.signature(value))
     except (TypeError, ValueError):
@@ -76,7 +79,7 @@ def _block(name: str, value: Any) -> str:
 
 
 def page() -> str:
-    """Return the document."""
+    """Return the text of ``docs/api.md``."""
     parts = [_HEAD]
     for name in MODULES:
         module = import_module(name)
