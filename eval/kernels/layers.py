@@ -1,9 +1,9 @@
 """VGG19's convolutions, one by one, under an error that is allowed.
 
-``python -m eval.kernels.layers``. Each shape of its 3x3 convolutions is a network of its own, with
-the bias and the ReLU behind it: *tolerant* as in ``eval.kernels.forms``, beside MNN, whose kernels
-are Winograd's, too. *in VGG19* says how often the network has it; the last line adds up what all
-take.
+``python -m eval.kernels.layers``. Each shape of VGG19's 3x3 convolutions, with the bias and the
+ReLU after it, is timed as a network of its own: *tolerant* as in ``eval.kernels.forms``, in turns
+with MNN, which has Winograd's kernels, too. *in VGG19* says how often VGG19 has the shape; the last
+line is the sum over all its convolutions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TITLE = "Layer by layer"
 PEER = "mnn"
 ENGINES = (TOLERANT, PEER)
 
-#: Channels, outputs, height and width; and how often VGG19 has it.
+#: How often VGG19 has a convolution, by (input channels, output channels, height and width).
 LAYERS = {
     (3, 64, 224): 1,
     (64, 64, 224): 1,
@@ -43,13 +43,13 @@ LAYERS = {
 
 
 def name_of(layer: tuple[int, int, int]) -> str:
-    """Return the name of a layer in rows."""
+    """Return the name in rows of a layer, a key of ``LAYERS``."""
     channels, outputs, side = layer
     return f"{channels} to {outputs}, {side}x{side}"
 
 
 class Layer(Model):
-    """One convolution as a model."""
+    """One convolution as a model; ``layer`` is a key of ``LAYERS``."""
 
     def __init__(self, layer: tuple[int, int, int], scope: Scope, folder: Path) -> None:
         self.layer = layer
@@ -71,7 +71,7 @@ class Layer(Model):
 def measure(scope: Scope, store: Store) -> None:
     """Time the missing layers, if the scope has peers and MNN is installed.
 
-    A layer that an engine skipped, because its converter failed for instance, is timed again.
+    A layer that an engine skipped, for instance because MNN's converter failed, is timed again.
     """
     if not scope.peers or PEER not in peers():
         return
