@@ -17,7 +17,7 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class Softmax(Operator):
-    """Exponentials, divided by their sum along some axes."""
+    """Exponentials, divided by their sum along ``axes``."""
 
     axes: Sizes
 
@@ -28,7 +28,7 @@ class Softmax(Operator):
         return (*(axis for axis in range(len(x.dims)) if axis not in self.axes), *self.axes)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run oneDNN's kernel in the layout of x, if there is one."""
+        """Record oneDNN's kernel, in the layout of ``x`` if oneDNN is fast in it."""
         last, dst = plain(x.dims, self.last(x)), unspecified(x.dims)
         if sum(x.dims[axis] > 1 for axis in self.axes) > 1:
             raise Unsupported("sums along one axis only")
@@ -37,7 +37,7 @@ class Softmax(Operator):
         return followed(ctx, x, kernel, "src")
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run Eigen's kernel with the axes last."""
+        """Record Eigen's kernel with the summed axes last."""
         last = plain(x.dims, self.last(x))
         src, dst = ctx.convert(x, last), ctx.allocate(last)
         length = prod(x.dims[axis] for axis in self.axes)
@@ -45,7 +45,7 @@ class Softmax(Operator):
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record NumPy's definition."""
         self.last(x)
 
         def compute(x: Array) -> Array:
