@@ -1,4 +1,4 @@
-"""``eval/results/REPORT.md``: the claims, the speed, and a section for each experiment.
+"""Write ``eval/results/REPORT.md``: the claims, the speed, and a section for each experiment.
 
 Every figure comes from the rows in ``eval/results``. ``SECTIONS`` is the registry: a new section is
 a module (``eval/experiment.py`` has its interface) and a line here.
@@ -50,7 +50,9 @@ def experiments(only: Sequence[str] = ()) -> list[Experiment]:
 
 
 def write(store: Store) -> Path:
-    """Write the report from the present rows; a section without rows says so. Return its path."""
+    """Write the report from the rows of a store, and return its path; a section without rows says
+    so.
+    """
     path = store.folder / "REPORT.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join(part.strip() for part in _parts(store) if part.strip()) + "\n")
@@ -58,7 +60,7 @@ def write(store: Store) -> Path:
 
 
 def _parts(store: Store) -> Iterator[str]:
-    """Yield the paragraphs: claims and speed, the experiments, and the machines last."""
+    """Yield the report's paragraphs: claims and speed, the experiments, and the machines last."""
     runs, names = _runs(store)
     yield "# The paper's experiments, repeated"
     yield (
@@ -101,7 +103,10 @@ def _parts(store: Store) -> Iterator[str]:
 
 
 def _runs(store: Store) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
-    """Return the runs of all tables by time, and for each table the numbers of its runs."""
+    """Return the runs of all tables, by time, and for each table the text ``run 1, 2`` of its runs.
+
+    Numbers of runs begin at 1.
+    """
     runs, numbers_of = dict[str, Mapping[str, Any]](), dict[str, str]()
     tables = {section.NAME: store.table(section.NAME, ()) for section in experiments()}
     for rows in tables.values():

@@ -75,7 +75,7 @@ def differences(graph: Graph, file: Path) -> dict[str, float]:
 
 
 def wrong(row: dict[str, Any]) -> list[str]:
-    """Return the faults of a row of ``compared``: ``read again``, and mixes that differ too much."""
+    """Return the faults of a row of ``compared``: ``read again``, and the mixes that differ."""
     apart = [mix for mix, error in row["differences"].items() if not error <= TOLERANCE]
     return apart if row["same"] else ["read again", *apart]
 

@@ -13,7 +13,7 @@ Function = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
 
 
 class Emitted(Peer):
-    """A framework's form of a graph, with inputs in the layout that the framework prefers."""
+    """A framework that runs a translated graph, with inputs in the layout that it prefers."""
 
     def load(self, task: Task) -> None:
         self._graph = load_onnx(task.model)
@@ -25,7 +25,7 @@ class Emitted(Peer):
 
     @abstractmethod
     def build(self, graph: Graph, task: Task) -> tuple[Framework, Function, Mapping[str, Tensor]]:
-        """Return the framework's terms, a function in them, and its inputs.
+        """Return the framework, the graph as a function of tensors by name, and its inputs.
 
         Raises:
             CannotBuild: the framework cannot express a node.
