@@ -151,7 +151,7 @@ def _quota_if_any() -> Iterator[Group | None]:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the table with a line for each engine and model."""
+    """Yield the report's text and table, with a line for each engine and model."""
     yield told(__doc__)
     lines = list[Sequence[object]]()
     for row in store.table(NAME, KEY):
@@ -300,7 +300,7 @@ def burning(burns: bool) -> Iterator[None]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Return a table with a line for each engine that was timed."""
+    """Return a table for the terminal, with a line for each row that has times."""
     result = Table("model", "engine", *HEADS, caption="ms of a run")
     for row in rows:
         figures = row.figures()

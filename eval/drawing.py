@@ -1,4 +1,4 @@
-"""Plots: one look for all of them, each as PNG and as SVG."""
+"""Plots with one style for all of them, each written as PNG and as SVG."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The interface of experiments, their scope, and the store of their rows.
 
-An experiment is a module with ``NAME``, ``TITLE``, ``measure(scope, store)``, which adds missing
-rows to tables, and ``section(store)``, which yields its Markdown and draws its plots.
+An experiment is a module with ``NAME`` (of its table of rows), ``TITLE`` (of its section in the
+report), ``measure(scope, store)``, which adds missing rows to tables, and ``section(store)``, which
+yields the section's paragraphs as Markdown and draws its plots.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ QUICK = Scope(
 
 
 class Experiment(Protocol):
-    """The interface of an experiment's module."""
+    """The interface of an experiment's module, as the module's docstring here describes it."""
 
     NAME: str
     TITLE: str
@@ -188,13 +189,13 @@ class Store:
 
 
 def _where(run: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return the processor, its number of cores and its instruction sets, of a run."""
+    """Return the processor of a run, the number of its cores, and its instruction sets."""
     here = run.get("machine", {})
     return here.get("processor"), here.get("processors"), instructions(here)
 
 
 def folder_of(scope: Scope) -> Path:
-    """Return the default folder of a scope's results."""
+    """Return the default folder of a scope's results; only the default scope has no subfolder."""
     return RESULTS if scope.name == Scope.name else RESULTS / scope.name
 
 

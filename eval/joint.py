@@ -84,7 +84,7 @@ def _variants(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each network, and the means."""
+    """Yield the report's text, a table with a line for each network, and mean ratios of times."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     lines = list[list[object]]()

@@ -57,7 +57,7 @@ NUMBERS = {
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Run every model in its processes, if the scope has peers."""
+    """Run every model of the missing rows in its processes, if the scope has peers."""
     if not scope.peers:
         return
     kept, every = store.table(NAME, KEY), scope.every_model
@@ -115,13 +115,13 @@ def measured(
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each process, and the means."""
+    """Yield the report's text, a table with a line for each process, and mean ratios."""
     yield told(__doc__)
     yield from shown(list(store.table(NAME, KEY)))
 
 
 def shown(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table in MB with a line for each process, and the mean ratios to the peer."""
+    """Yield a table in MB with a line for each row, and the mean ratios to ONNX Runtime."""
     peers = {row["model"]: row for row in rows if row["engine"] == PEER}
     lines, ratios = list[Sequence[object]](), dict[str, list[float]]()
     for row in rows:

@@ -1,4 +1,4 @@
-"""Mixes of libraries that every network is tested in."""
+"""The mixes of libraries in which networks are tested and timed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Medians are of so many.")] = 3,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Measure the seconds of each part as medians of rounds; a first round is not counted."""
+    """Measure the seconds of each part of planning: medians of rounds, without a first round."""
     rows = []
     with progress("planning") as advance:
         for name in networks.split(","):

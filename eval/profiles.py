@@ -88,7 +88,7 @@ def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each network."""
+    """Yield the report's text, and a table with a line for each network."""
     yield told(__doc__)
     yield shown(list(store.table(NAME, KEY)))
 

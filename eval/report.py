@@ -44,7 +44,10 @@ REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Progr
 
 
 def experiments(only: Sequence[str] = ()) -> list[Experiment]:
-    """Return the modules of all sections, or of those whose names end in one of ``only``."""
+    """Return the modules of all sections; if ``only`` has names, only the modules with these.
+
+    A name is the last part of a module's name, as ``latency``.
+    """
     wanted = [name for name in SECTIONS if not only or name.rpartition(".")[2] in only]
     return [cast("Experiment", import_module(name)) for name in wanted]
 
@@ -120,7 +123,7 @@ def _runs(store: Store) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of the runs, the versions, and which runs began on a busy machine."""
+    """Yield a table of the runs, their versions, and which of them began on a busy machine."""
     heads = ["run", "began", "scope", "seed", "processor", "instructions", "threads"]
     heads += ["load before", "system"]
     lines: list[list[object]] = []

@@ -261,13 +261,13 @@ def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
 
 
 def _middle(seconds: Sequence[float | None]) -> float | None:
-    """Return the median of the known times; None if there are none."""
+    """Return the median of the times that are not None; None if there are none."""
     there = [time for time in seconds if time is not None]
     return median(there) if there else None
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each model, and the means."""
+    """Yield the report's text, a table with a line for each model, and mean ratios to each peer."""
     yield told(__doc__)
     rows = [
         row | {"model": f"{row['model']}, growing"} if row["growing"] else row

@@ -238,7 +238,7 @@ def _times(row: Row) -> str:
 
 
 def mean_of(ratios: Iterable[float | None]) -> str:
-    """Return the geometric mean of the known ratios and their number, as text."""
+    """Return as text the geometric mean of the ratios that are not None, and their number."""
     known = [ratio for ratio in ratios if ratio]
     return f"{geometric_mean(known):.2f} over {len(known)} models" if known else "not known"
 

@@ -71,7 +71,7 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
 
 
 def nanoseconds(run: Callable[[], object], rounds: int) -> float:
-    """Return the median time of a call; a first call is not counted."""
+    """Return the median time of a call of ``run``, in ns; a first call does not count."""
     times = []
     for _ in range(rounds + 1):
         begin = time.perf_counter_ns()

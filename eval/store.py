@@ -70,7 +70,7 @@ class Table:
         folder: the folder of its two files.
         name: the name of the experiment and of the files.
         key: the columns that identify a row.
-        run: the result of ``about``; None for a table that is only read.
+        run: the result of ``about``, for rows that are added; None for a table that is only read.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Table:
         return [row for row in self if all(row.get(k) == value for k, value in wanted.items())]
 
     def one(self, **wanted: Any) -> Row | None:
-        """Return the only row with these values; None if there are none or several."""
+        """Return the only row in which these columns have these values; None unless one is."""
         rows = self.rows(**wanted)
         return rows[0] if len(rows) == 1 else None
 
@@ -103,7 +103,7 @@ class Table:
         return self._key(key) in self._rows
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Add rows, replace those with the same keys, and write both files."""
+        """Add rows, which replace those with the same key, and write both files."""
         assert self._run is not None, f"{self.name} is only read"
         if self._run not in self.runs:
             self.runs.append(self._run)

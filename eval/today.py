@@ -48,7 +48,7 @@ ROUNDS, SECONDS, LIMIT_S = 5, 1.0, 300.0
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Race each model that can be made here, if the scope has peers."""
+    """Time each model of the missing rows in turns with its peers, if the scope has peers."""
     if not scope.peers:
         return
     kept = store.table(NAME, KEY)

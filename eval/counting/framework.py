@@ -1,4 +1,4 @@
-"""Lines of code of the framework itself, by folder, beside the paper's."""
+"""Lines of code of the framework itself, by folder, next to the paper's numbers."""
 
 from __future__ import annotations
 

@@ -85,7 +85,10 @@ def reached(name: str) -> Mapping[Unit, str]:
 
 @cache
 def baseline(name: str) -> frozenset[Unit]:
-    """Return the Python units that an operator of the layout-aware baseline reaches."""
+    """Return the Python units that the baseline's operator of a name reaches in all of its code.
+
+    The baseline is ``eval/layout_aware``.
+    """
     folder = ROOT / "eval" / "layout_aware"
     units = set[Unit]()
     for file in sorted(folder.glob("*.py")):
@@ -226,7 +229,7 @@ def _native(library: str, name: str) -> Iterable[Unit]:
 
 @cache
 def _index(library: str) -> Mapping[str, list[Unit]]:
-    """Return the units of a library's C++, by name."""
+    """Return the units of a library's C++, by each name that they define."""
     units = dict[str, list[Unit]]()
     for file in sorted((ROOT / "native" / library).glob("*.[ch]*")):
         for unit in cpp_units(str(file.relative_to(ROOT))):
@@ -237,7 +240,7 @@ def _index(library: str) -> Mapping[str, list[Unit]]:
 
 @cache
 def _known() -> Mapping[str, OperatorInfo]:
-    """Return all operators of the repository."""
+    """Return all operators that ``ops/`` defines, by name."""
     registry()
     return {
         name: info for name, info in OPERATORS.items() if ROOT / "ops" in Path(info.file).parents

@@ -1,4 +1,4 @@
-"""Which lines of a file are code: not blank, not comment, not documentation."""
+"""The lines of a file that are code: neither blank, nor comment, nor documentation."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Range(NamedTuple):
 
 @cache
 def ranges() -> tuple[Range, ...]:
-    """Return all ranges of the data, under VTensor's names of operators."""
+    """Return all ranges of ``tensorflow_operator_loc.csv``, with VTensor's names of operators."""
     with (DATA / "tensorflow_operator_loc.csv").open() as file:
         return tuple(
             Range(
@@ -154,7 +154,9 @@ def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
 
 
 def layout_expression() -> re.Pattern[str]:
-    """Return the expression that finds lines about layouts, from section 5 of the data's notes."""
+    """Return the regular expression that finds lines about layouts, from section 5 of
+    ``tensorflow_operator_loc.md``.
+    """
     notes = (DATA / "tensorflow_operator_loc.md").read_text()
     match = re.search(r"## 5 .*?```\n(.*?)\n```", notes, re.DOTALL)
     assert match, "section 5 of the notes holds the expression"

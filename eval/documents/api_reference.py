@@ -53,7 +53,7 @@ def _ours(module: Any, name: str) -> bool:
 
 
 def sections(module: Any) -> Iterator[str]:
-    """Yield a section for each public name of a module: signature, docstring, public methods."""
+    """Yield Markdown for each public name of a module: signature, docstring, public methods."""
     for name in names_of(module):
         value = getattr(module, name)
         yield f"### {name}\n\n{_block(f'{module.__name__}.{name}', value)}"

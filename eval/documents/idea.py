@@ -186,7 +186,7 @@ def draw(before: Sequence[Item], after: Sequence[Item], theme: str) -> str:
 
 
 def count_conversions(row: Sequence[Item]) -> int:
-    """Return how many conversions a row has."""
+    """Return how many boxes of a row are conversions."""
     return sum(item.kind == "conversion" for item in row)
 
 

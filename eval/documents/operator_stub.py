@@ -41,7 +41,7 @@ def module_of(name: str) -> str:
 
 
 def stub() -> str:
-    """Return the text of the stub: an import of each operator of ``ops``, by name."""
+    """Return the text of the stub: an import of each operator of ``ops``, in the order of names."""
     registry()
     rows = ((module_of(name), name) for name in sorted(OPERATORS))
     return _HEAD + "".join(f"from {file} import {name} as {name}\n" for file, name in rows if file)

@@ -1,4 +1,4 @@
-"""Write ``docs/operators.md``: the operators of ONNX that VTensor has.
+"""Write ``docs/operators.md``: the operators of ONNX that VTensor reads, and those it expands.
 
 ``python -m eval.documents.operator_table``.
 """

@@ -172,9 +172,9 @@ QUESTIONS = (
 
 
 def write_table(folder: Path = RESULTS) -> Iterator[str]:
-    """Yield the lines of the table and the sentences below it.
+    """Yield the lines of the table, and the line of text below it, from the rows in a folder.
 
-    Questions without rows are left out; without any rows there are no lines.
+    Questions without rows are left out; without any rows nothing is yielded.
     """
     runs: dict[str, Mapping[str, Any]] = {}
     lines: list[str] = []
@@ -236,7 +236,10 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def installed(folder: Path = RESULTS) -> str:
-    """Return the sentence on how far OpenVINO's default results differ; empty if not measured."""
+    """Return the sentence on how far results of OpenVINO as installed differ from VTensor's.
+
+    The sentence is empty if they were not compared.
+    """
     rows = [row for row in read(folder, "today")["rows"] if row["group"] == "default"]
     apart = [row["difference"] for row in rows if row["difference"] and row["peer"] in PEERS]
     if not apart:
@@ -249,7 +252,7 @@ def installed(folder: Path = RESULTS) -> str:
 
 
 def gained(folder: Path = RESULTS) -> str:
-    """Return the sentence on what removing conversions alone gains.
+    """Return the sentence on the time that is gained by removing conversions alone.
 
     The sentence is empty if the paper's setting was not measured.
     """

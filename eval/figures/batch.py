@@ -82,7 +82,14 @@ def section(store: Store) -> Iterator[str]:
 
 
 def plot(found: Gains, batches: list[int], store: Store, cap: str) -> None:
-    """Draw groups of batches with a bar for each network, as in Fig. 15."""
+    """Draw a group of bars for each batch size, with a bar for each network, as in Fig. 15.
+
+    Args:
+        found: the result of ``gains``.
+        batches: the batch sizes.
+        store: the folder of results.
+        cap: the cap on the instruction set.
+    """
     with drawn(store.folder / f"batch_{cap}") as [axes]:
         series = {
             name: [gained.median * 100 if (gained := row.get(batch)) else None for batch in batches]

@@ -28,7 +28,7 @@ ENGINES = ("baseline", "ewo", "all")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Profile the network at every batch."""
+    """Profile the network at every batch size of the scope."""
     name = NETWORK if NETWORK in scope.networks else scope.networks[0]
     for cap in caps(scope):
         if cap in scope.batch_caps:

@@ -83,7 +83,10 @@ def _row(session: Session, ours: Array, expected: Array) -> dict[str, Any]:
 
 
 def main(cap: str, networks: str, mix_names: str, batches: str) -> None:
-    """Cap the instruction set (unless ``cap`` is ``max``), run the networks and print the rows."""
+    """Cap the instruction set (unless ``cap`` is ``max``), run the networks and print the rows.
+
+    The arguments are those of the program, in the module's docstring.
+    """
     if cap != "max":
         limit_isa(cap)
     known = {"priority": BY_PRIORITY, **mixes()}

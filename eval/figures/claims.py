@@ -152,7 +152,10 @@ CLAIMS: tuple[Callable[[Store, str], Verdict], ...] = (
 
 
 def rows(store: Store) -> Iterator[tuple[str, str, str]]:
-    """Yield for each claim its text, the evidence with its cap and mix, and the verdict."""
+    """Yield for each claim its text, the evidence with its cap and mix, and the verdict.
+
+    The evidence is that of the first cap of ``CAPS`` that was measured.
+    """
     for claim in CLAIMS:
         evidence = ((cap, *claim(store, cap)) for cap in CAPS)
         cap, holds, text = next((row for row in evidence if row[2]), (CAPS[0], None, ""))

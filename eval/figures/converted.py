@@ -123,7 +123,10 @@ def rows(
 def main(
     cap: str, networks: str, mix_names: str, objective: str, repeats: str, threads: str
 ) -> None:
-    """Cap the instruction set (unless ``cap`` is ``max``), plan the networks and print the rows."""
+    """Cap the instruction set (unless ``cap`` is ``max``), plan the networks and print the rows.
+
+    The arguments are those of the program, in the module's docstring.
+    """
     if cap != "max":
         limit_isa(cap)
     clock = Clock(int(repeats), int(threads))

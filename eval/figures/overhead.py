@@ -99,7 +99,7 @@ def section(store: Store) -> Iterator[str]:
 
 
 def _solver(store: Store) -> str:
-    """Return the share of EWO's time that the solver takes, as text."""
+    """Return the median share of EWO's time that the solver takes, as text, in percent."""
     rows = [row for row in store.table(NAME, KEY) if row["solver_s"] is not None]
     parts = [row["solver_s"] / row["seconds"]["EWO"] for row in rows]
     return percent(median(parts), 0) or "" if parts else "unknown"

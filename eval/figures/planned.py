@@ -105,12 +105,15 @@ def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases)
 
 
 def _transforms(graph: LoweredGraph) -> int:
-    """Return the number of Transforms that run each time; constants are transformed once."""
+    """Return the number of a graph's Transforms that run each time: not those of constants."""
     return sum(not graph.values[node.input].constant for node in graph.transforms())
 
 
 def main(cap: str, name: str, mix: str, engine: str, size: str, threads: str) -> None:
-    """Cap the instruction set (unless ``cap`` is ``max``), plan the network and print the row."""
+    """Cap the instruction set (unless ``cap`` is ``max``), plan the network and print the row.
+
+    The arguments are those of the program, in the module's docstring.
+    """
     if cap != "max":
         limit_isa(cap)
     graph = build(name, size=int(size) or None)

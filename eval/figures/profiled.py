@@ -40,7 +40,7 @@ def kind(step: PlanStep) -> str:
 
 
 def kind_of(operator: str) -> str:
-    """Return the kind of the steps of an operator, given by its name."""
+    """Return the kind of an operator, given by its name: a key of ``eval.profiles.KINDS``."""
     info = OPERATORS[operator]
     if info.name in HEAVY:
         return "heavy"
@@ -91,7 +91,10 @@ def main(
     runs: str,
     threads: str,
 ) -> None:
-    """Cap the instruction set (unless ``cap`` is ``max``), profile the network, print the rows."""
+    """Cap the instruction set (unless ``cap`` is ``max``), profile the network, print the rows.
+
+    The arguments are those of the program, in the module's docstring.
+    """
     if cap != "max":
         limit_isa(cap)
     shared = {"priority": BY_PRIORITY, **mixes()}[mix]

@@ -247,7 +247,12 @@ def _stretched(graph: Graph) -> list[str]:
 
 
 def contender(engine: str, group: Group) -> Contender:
-    """Return the contender of an engine, with its options."""
+    """Return the contender for an engine of a group, with the options that its name means.
+
+    Args:
+        engine: a name of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``; ``baseline``; or a level.
+        group: gives cap and mix.
+    """
     options: dict[str, Any] = {"cap": group.cap, "mix": group.mix}
     place = "eval.peers.ours:Level"
     if engine in OTHERS:
@@ -344,8 +349,9 @@ class Turns:
 
 
 def _row(one: Contender, seed: int) -> Row:
-    """Return the row of an engine: its status, and its times in seconds, also of single runs by
-    round.
+    """Return the fields of an engine's row: status, error, and times in seconds.
+
+    Among them are the times of single runs, by round; ``seed`` is that of the bootstrap.
     """
     loaded, ended = one.loaded, one.finished
     complete = one.status == "timed" and bool(one.rounds)

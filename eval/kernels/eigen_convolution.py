@@ -64,7 +64,7 @@ class Shape(NamedTuple):
 
     @property
     def result(self) -> int:
-        """Height and width of the output."""
+        """The height, and width, of the output."""
         return (self.size + 2 * self.pad - self.kernel) // self.stride + 1
 
     @property
@@ -119,7 +119,12 @@ def resnet50() -> Counter[Shape]:
 
 
 class Timed:
-    """A step on memory of its own; a call runs it and returns its seconds."""
+    """A step on memory of its own, with random inputs; a call runs it and returns its seconds.
+
+    Args:
+        step: the step.
+        threads: the number of threads of a run.
+    """
 
     def __init__(self, step: Any, threads: int) -> None:
         self.step, self.threads = step, threads
@@ -137,7 +142,7 @@ class Timed:
 
 
 def contestants(shape: Shape, threads: int) -> list[Timed]:
-    """Return three steps: Eigen's product, VTensor's convolution on Eigen, oneDNN's convolution."""
+    """Return the steps of a shape: Eigen's product, VTensor's convolution on Eigen, oneDNN's."""
     kernels = eigen.load()
     steps = (
         kernels.product("f32", [], [], [], *shape.product),
@@ -247,7 +252,7 @@ def under(cap: str, options: argparse.Namespace) -> list[Row]:
 
 
 def main() -> int:
-    """Measure and print; return 0 if every shape reaches the mark."""
+    """Measure and print; return 1 if the ratio of a shape is below ``MARK``, else 0."""
     parser = argparse.ArgumentParser(description="Convolution on Eigen, beside its own product.")
     parser.add_argument("--isa", choices=CAPS, help="one cap only; default: each")
     parser.add_argument("--threads", type=int, default=1, help="kernel threads; default: 1")

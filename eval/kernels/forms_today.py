@@ -62,7 +62,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each network, and the means."""
+    """Yield the report's text, a table with a line for each network and the means, and a plot."""
     yield told(__doc__)
     yield from compared(store, NAME)
 

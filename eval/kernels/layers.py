@@ -56,7 +56,7 @@ class Layer(Model):
         super().__init__("layer", 1, scope, folder)
 
     def graph(self, batch: int) -> Graph:
-        """Return the convolution with its bias and a ReLU, with seeded weights."""
+        """Return the graph of the convolution, its bias and a ReLU, with seeded weights."""
         channels, outputs, side = self.layer
         draw, g = np.random.default_rng(0), Graph("layer")
         weights = draw.normal(size=(outputs, channels, 3, 3)) * np.sqrt(2 / (9 * channels))
@@ -89,7 +89,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each shape, and the sum over VGG19."""
+    """Yield the report's text, and a table with a line for each shape and the sum over VGG19."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     by = {(row["network"], row["engine"]): row for row in kept}

@@ -32,7 +32,7 @@ class BatchNorm(Operator):
         return [replace(vector, desc=plain(dims)) for vector in vectors]
 
     def onednn(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if oneDNN is fast in it."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         self.spread(x, vectors)
         kernel, desc = fastest(
             lambda desc: dnnl.batch_normalization(desc, desc, self.epsilon), as_it_lies(x)
@@ -44,14 +44,14 @@ class BatchNorm(Operator):
         return y
 
     def eigen(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         steps = [("sub", [0, 3]), ("add", [4, 5]), ("sqrt", [7]), ("div", [6, 8])]
         steps += [("mul", [9, 1]), ("add", [10, 2])]
         inputs = [x, *self.spread(x, vectors)]
         return eigen.pointwise(ctx, inputs, x.dims, steps, [self.epsilon])
 
     def numpy(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
 
         def compute(x: Array, scale: Array, bias: Array, mean: Array, var: Array) -> Array:
             return np.asarray((x - mean) / np.sqrt(var + self.epsilon) * scale + bias)

@@ -52,7 +52,7 @@ class Convolution(Operator):
         return y
 
     def numpy(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         places = self.strides, self.pads, self.dilations
         return ctx.call_python(lambda x, w: convolution(x, w, *places), self.sizes(x, w), x, w)
 
@@ -64,7 +64,7 @@ class Conv2D(Convolution):
     group: int = 1
 
     def sizes(self, x: Tensor, w: Tensor) -> Sizes:
-        """Return the sizes of the result."""
+        """Return the sizes of the result, of an image N C H W and a kernel (G) O I h w."""
         check(prod(w.dims[:-4]) == self.group, f"not {self.group} groups", w.dims)
         return super().sizes(x, w)
 
@@ -82,7 +82,7 @@ class Conv2D(Convolution):
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Convolution):
-    """A convolution with kernels of its own for each channel."""
+    """A convolution of each channel by itself, with kernels C O 1 h w: O results a channel."""
 
     def sizes(self, x: Tensor, w: Tensor) -> Sizes:
         """Return the sizes of the result of an image N C H W and a kernel C O 1 h w."""

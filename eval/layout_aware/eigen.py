@@ -22,7 +22,7 @@ Instruction = tuple[str, Sequence[int]]
 
 
 def last(ctx: Context, x: Tensor) -> Tensor:
-    """Return the tensor with its channels last."""
+    """Return a tensor with its channels last, converted if it has another layout."""
     return ctx.convert(x, channels_last(x.dims))
 
 

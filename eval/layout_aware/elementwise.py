@@ -32,7 +32,11 @@ class Binary(Operator):
     function: ClassVar[Callable[..., Any]]
 
     def aligned(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
-        """Return the operands with as many axes as the result, and the result's sizes."""
+        """Return both operands, with as many axes as the result, and the result's sizes.
+
+        Raises:
+            DimError: the sizes do not fit.
+        """
         rows = [*zip(a.dims, b.dims, strict=False)]
         fits = len(a.dims) == len(b.dims) and all(1 in row or len({*row}) == 1 for row in rows)
         check(fits, "the operands do not meet", a.dims, b.dims)
@@ -64,25 +68,25 @@ class Binary(Operator):
         return y
 
     def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         a, b, dims = self.aligned(a, b)
         return eigen.pointwise(ctx, [a, b], dims, [(self.alg, [0, 1])])
 
     def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         a, b, dims = self.aligned(a, b)
         return ctx.call_python(type(self).function, dims, a, b)
 
 
 class Add(Binary):
-    """a + b."""
+    """The operator a + b."""
 
     alg = "add"
     function = np.add
 
 
 class Mul(Binary):
-    """a * b."""
+    """The operator a * b."""
 
     alg = "mul"
     function = np.multiply
@@ -102,33 +106,33 @@ class BiasAdd(Binary):
 
 
 class Relu(Operator):
-    """max(x, 0); NaN stays NaN."""
+    """The operator max(x, 0); NaN stays NaN."""
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if oneDNN is fast in it."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         return bounded(ctx, x, inf)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         return eigen.pointwise(ctx, [x], x.dims, [("max", [0, 1])], [0.0])
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         return ctx.call_python(lambda x: np.maximum(x, 0), x.dims, x)
 
 
 class Relu6(Operator):
-    """min(max(x, 0), 6); NaN stays NaN."""
+    """The operator min(max(x, 0), 6); NaN stays NaN."""
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
         """Record oneDNN's kernels, in the layout of ``x`` if oneDNN is fast in it."""
         return bounded(ctx, x, 6.0)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         steps = [("max", [0, 1]), ("min", [3, 2])]
         return eigen.pointwise(ctx, [x], x.dims, steps, [0.0, 6.0])
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         return ctx.call_python(lambda x: np.clip(x, 0, 6), x.dims, x)

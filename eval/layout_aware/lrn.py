@@ -30,7 +30,7 @@ class LRN(Operator):
         check(len(x.dims) > 2 and self.size > 0, f"no image for {self}", x.dims)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if oneDNN is fast in it."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         self.check(x)
         if self.size % 2 == 0:
             raise Unsupported("sums over an odd number of channels only")
@@ -39,7 +39,7 @@ class LRN(Operator):
         return followed(ctx, x, kernel)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         self.check(x)
         src, dst = eigen.last(ctx, x), ctx.allocate(channels_last(x.dims))
         images, channels, *spatial = x.dims
@@ -48,7 +48,7 @@ class LRN(Operator):
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         self.check(x)
         around = [min(reach, x.dims[1]) for reach in ((self.size - 1) // 2, self.size // 2)]
         pads = [(0, 0), tuple(around), *[(0, 0)] * (len(x.dims) - 2)]

@@ -77,18 +77,21 @@ class MatMul(Operator):
         return y
 
     def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         a, b, dims = self.factors(a, b)
         return ctx.call_python(np.matmul, dims, a, b)
 
 
 def _exchanged(x: Tensor) -> Tensor:
-    """Return the same memory with rows and columns exchanged."""
+    """Return the tensor with its last two axes exchanged, on the same memory."""
     *stack, row, column = range(len(x.dims))
     return replace(x, desc=x.desc.permute([*stack, column, row]))
 
 
 def _repeated(x: Tensor) -> list[int]:
-    """Return the stride, in elements, of each stack axis of ``x``; 0 if its size 1 is repeated."""
+    """Return the stride, in elements, of each stack axis of ``x``, that is all but the last two.
+
+    It is 0 for an axis of size 1, which is repeated.
+    """
     rows = [*zip(x.dims, x.desc.strides, strict=True)][:-2]
     return [0 if size == 1 else step for size, step in rows]

@@ -64,7 +64,7 @@ class Mean(Operator):
         return self.delivered(y)
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         return self.delivered(
             ctx.call_python(lambda x: x.mean(self.axes, keepdims=True), self.sizes(x), x)
         )

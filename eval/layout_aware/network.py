@@ -77,7 +77,7 @@ class Network:
 
     @property
     def conversions(self) -> Conversions:
-        """The conversions of each run; constants are converted once before."""
+        """The conversions of each run; those of constants, made while planning, do not count."""
         sizes = [step.nbytes for step in self.steps if step.kind == CONVERSION]
         return Conversions(len(sizes), sum(sizes))
 

@@ -22,12 +22,14 @@ def unspecified(dims: Sizes) -> Desc:
 
 
 def as_it_lies(x: Tensor) -> list[Desc]:
-    """Return the layouts to try for an operator on each element: that of x, then a plain one."""
+    """Return the layouts to try for an element-wise operator: that of ``x``, then a plain one."""
     return [x.desc, plain(x.dims)]
 
 
 def usual(x: Tensor) -> list[Desc]:
-    """Return the layouts to try for other operators: that of x, then those with fast kernels."""
+    """Return the layouts to try for other operators: that of ``x``, then plain, channels last and
+    blocked ones.
+    """
     tried = as_it_lies(x)
     if len(x.dims) > 2:
         rest = "cdefgh"[: len(x.dims) - 2]

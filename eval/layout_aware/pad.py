@@ -40,7 +40,11 @@ class Pad(Operator):
         return tuple(size + min(before, 0) + min(behind, 0) for size, before, behind in rows)
 
     def sizes(self, x: Tensor) -> Sizes:
-        """Return the sizes of the result."""
+        """Return the sizes of the padded ``x``.
+
+        Raises:
+            DimError: the pads do not fit the sizes.
+        """
         ranks = {len(x.dims), len(self.before), len(self.behind)}
         check(len(ranks) == 1, "not two pads an axis", x.dims, self.before, self.behind)
         least = {"constant": 0, "reflect": 2}.get(self.mode, 1)
@@ -82,7 +86,7 @@ class Pad(Operator):
         return y
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         rows = [*zip(self.before, self.behind, strict=True)]
         more = [(max(before, 0), max(behind, 0)) for before, behind in rows]
         value = {"constant_values": self.value} if self.mode == "constant" else {}

@@ -49,7 +49,11 @@ class Pool(Operator):
         return Window(self.kernel_shape, *places)
 
     def sizes(self, x: Tensor) -> Sizes:
-        """Return the sizes of the result."""
+        """Return the sizes of the result for an image ``x``.
+
+        Raises:
+            DimError: the window does not fit, or may have only pads.
+        """
         check(len(x.dims) > 2, "no image", x.dims)
         counts = self.given.counts(x.dims[2:], self.ceil_mode)
         pads = zip(self.given.begins, self.given.ends, self.given.reach, strict=True)
@@ -69,14 +73,14 @@ class Pool(Operator):
         return window
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if oneDNN is fast in it."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         window, dst = self.window(x), unspecified(self.sizes(x))
         places = window.kernel, window.strides, window.dilations, window.begins, window.ends
         kernel, _ = fastest(lambda src: dnnl.pooling(self.kind, src, dst, *places), usual(x))
         return followed(ctx, x, kernel)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         window, y = self.window(x), ctx.allocate(channels_last(self.sizes(x)))
         places = window.eigen(x.dims, y.dims)
         kernel = native.load().pooling(self.kind, places, three(window.ends, 0), 0)
@@ -84,7 +88,7 @@ class Pool(Operator):
         return y
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         window = self.given.reaching(x.dims[2:], self.sizes(x)[2:])
         return ctx.call_python(lambda x: self.of(x, window), self.sizes(x), x)
 

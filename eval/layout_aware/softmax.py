@@ -22,13 +22,13 @@ class Softmax(Operator):
     axes: Sizes
 
     def last(self, x: Tensor) -> Sizes:
-        """Return the order of axes with the summed ones last."""
+        """Return the numbers of all axes of ``x``, the summed ones last."""
         known = all(0 <= axis < len(x.dims) for axis in self.axes)
         check(known and len({*self.axes}) > 0, f"no axes {self.axes}", x.dims)
         return (*(axis for axis in range(len(x.dims)) if axis not in self.axes), *self.axes)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if oneDNN is fast in it."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         last, dst = plain(x.dims, self.last(x)), unspecified(x.dims)
         if sum(x.dims[axis] > 1 for axis in self.axes) > 1:
             raise Unsupported("sums along one axis only")
@@ -45,7 +45,7 @@ class Softmax(Operator):
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         self.last(x)
 
         def compute(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""PyTorch's two exporters: a module with seeded weights becomes an ONNX file."""
+"""PyTorch's two exporters, which write a module with seeded weights as an ONNX file."""
 
 from __future__ import annotations
 

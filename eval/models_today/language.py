@@ -1,4 +1,4 @@
-"""Language models from transformers' own configurations."""
+"""Language models, built from configurations of the package transformers."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def _layers() -> Any:
 
 
 def _yolo() -> Any:
-    """Return a YOLO: backbone, neck and a decoupled head with distance distributions, for 80
-    classes.
+    """Return a YOLO for 80 classes: backbone, neck, and a head that predicts distributions of the
+    distances to a box's sides apart from its class.
     """
     import torch
     from torch import nn

@@ -25,7 +25,14 @@ FILES: dict[str, tuple[str, str, tuple[int, ...]]] = {
 def _copy(
     package: str, name: str, shape: tuple[int, ...], path: Path, exporter: str
 ) -> dict[str, Array]:
-    """Copy a package's file, regardless of the exporter, and return noise for its one input.
+    """Copy a model's file from a package, and return noise for its only input, by name.
+
+    Args:
+        package: the package.
+        name: the end of the file's path in the package.
+        shape: the shape of the input.
+        path: the file to write.
+        exporter: is ignored, since the model exists.
 
     Raises:
         ImportError: the package is absent, or has no such file.

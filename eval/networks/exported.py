@@ -98,7 +98,7 @@ def main(
     opset: Annotated[int, typer.Option(help="Of ONNX's operators.")] = OPSET,
     as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
 ) -> None:
-    """Write, read and run each at batch 1 and 2; the exit code says whether all was right."""
+    """Write, read and run each network at batch 1 and 2; the exit code is 1 if one has a fault."""
     rows = []
     with progress("networks") as advance:
         for name in chosen(networks, NAMES):

@@ -144,7 +144,9 @@ class Net:
     def batch_norm(
         self, x: VTensor, name: str, *, scale: float = 1.0, epsilon: float = 1e-3
     ) -> VTensor:
-        """Add a batch norm; ``scale`` is about the standard deviation of its output."""
+        """Add a batch norm over the channels; its output has a standard deviation of about
+        ``scale``.
+        """
         drawn = self._draw.statistics(name, x.size("C"), scale)
         vectors = [
             self.graph.constant(array, "C", f"{name}/{role}") for role, array in drawn.items()

@@ -97,7 +97,7 @@ def _separable(
 ) -> VTensor:
     """Add twice a rectifier, a depthwise convolution, one of 1 by 1 and a batch norm.
 
-    The second depthwise convolution has stride 1.
+    Both depthwise kernels have size ``kernel``; the first has ``stride``, the second stride 1.
     """
     with net.scope(name):
         for index, step in enumerate((stride, 1)):

@@ -46,7 +46,11 @@ class Row(NamedTuple):
     remark: str = ""
 
     def explained(self, graph: Graph) -> int:
-        """Return the paper's number of parameters before rounding, as far as it can be derived."""
+        """Return the paper's number of parameters before rounding, as far as it can be derived.
+
+        Args:
+            graph: the network as it is built here.
+        """
         per_class = graph.values["logits/weights"].num_elements // CLASSES + 1
         extra = self.per_channel * normalized(graph) + self.background * per_class
         return parameters(graph) + extra
@@ -117,7 +121,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the paper's numbers and ours in one table."""
+    """Yield a table with the paper's numbers next to ours, and notes."""
     rows = list(store.table(NAME, ["network"]))
     heads = ["network", "image", "KMP_BLOCKTIME", "inter_op", "intra_op", "ours: threads"]
     heads += ["layers", "ours", "parameters, millions", "ours"]

@@ -33,7 +33,9 @@ class Emitted(Peer):
 
 
 class TensorFlow(Emitted):
-    """A function with constant weights, optimised by Grappler, which chooses what runs in bf16.
+    """A TensorFlow function with constant weights, optimised by Grappler.
+
+    With precision bf16, Grappler chooses the operators that run in bf16.
 
     Source: TensorFlow's manual: tf.config.threading, tf.config.optimizer.
     """
@@ -53,8 +55,9 @@ class TensorFlow(Emitted):
 
 
 class PyTorch(Emitted):
-    """A module in channels last, frozen and compiled by inductor; autocast chooses what runs in
-    bf16.
+    """A PyTorch module in channels last, frozen and compiled by inductor.
+
+    With precision bf16, autocast chooses the operators that run in bf16.
 
     Source: PyTorch's manual: torch.compile, channels last, torch.autocast.
     """

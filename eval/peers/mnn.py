@@ -1,4 +1,4 @@
-"""MNN, on the processor."""
+"""MNN as a peer, on the processor."""
 
 from __future__ import annotations
 

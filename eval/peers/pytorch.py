@@ -42,10 +42,10 @@ FRAMEWORK.emitters.update(
 
 
 def emit(graph: Graph) -> Any:
-    """Return a ``torch.fx.GraphModule`` from feeds to outputs, axes in the order of
-    ``FRAMEWORK.order``.
+    """Return a ``torch.fx.GraphModule`` that maps inputs by name to the list of outputs.
 
-    Its code is one call a node, its weights are buffers.
+    Axes of both are in the order of ``FRAMEWORK.order``. The module's code has a call for each
+    node; its weights are buffers.
 
     Args:
         graph: all of its sizes are known, its values are f32.

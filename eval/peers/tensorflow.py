@@ -39,7 +39,9 @@ FRAMEWORK.emitters.update(
 
 
 def emit(graph: Graph, *, xla: bool = False) -> Callable[[Mapping[str, Tensor]], Sequence[Tensor]]:
-    """Return a function from feeds to outputs, their axes in the order of ``FRAMEWORK.order``.
+    """Return a function from inputs by name to the list of outputs.
+
+    Axes of both are in the order of ``FRAMEWORK.order``.
 
     Args:
         graph: all of its sizes are known, its values are f32.
