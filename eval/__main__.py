@@ -27,7 +27,7 @@ def main(
     only: Annotated[str, typer.Option(help="Sections, with commas.")] = "",
     minutes: Annotated[float | None, typer.Option(help="When to begin nothing more.")] = None,
 ) -> None:
-    """Measure the missing rows of all sections, and write the report."""
+    """Measure the rows that the folder of results lacks, and write the report."""
     scope = Scope.of(full, quick)
     limit = (math.inf if full else MINUTES) if minutes is None else minutes
     begin = time.monotonic()

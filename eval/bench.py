@@ -1,4 +1,4 @@
-"""The twelve networks beside the peers: ``python -m eval.bench [NAME...]``.
+"""The twelve networks compared with the peers: ``python -m eval.bench [NAME...]``.
 
 It works as ``vtensor bench``, on the networks of ``networks/`` and with two more peers, TensorFlow
 and PyTorch, for which ``peers/`` translates VTensor's graph. Every peer reads the same ONNX file,

@@ -1,8 +1,8 @@
-"""Latency beside another process that takes a core, and under a quota of processors.
+"""Latency next to another process that takes a core, and under a quota of processors.
 
 ``python -m eval.busy``. If other processes use the cores as well, threads that spin while they wait
 take time from the thread that they wait for. Each engine runs in a process of its own and has turns
-in each round: one with the machine to itself (*idle*), one beside a process that never sleeps
+in each round: one with the machine to itself (*idle*), one next to a process that never sleeps
 (*busy*). The first quarter of a second of each turn is not timed, nor are the first three seconds
 of each process, in which VTensor measures kernels in the background. *p50* is the median of the
 turns' medians. *p99 / p50* is the 99th percentile of the runs, each divided by the median of its

@@ -1,8 +1,8 @@
 """The interface of experiments, their scope, and the store of their rows.
 
 An experiment is a module with ``NAME`` (of its table of rows), ``TITLE`` (of its section in the
-report), ``measure(scope, store)``, which adds missing rows to tables, and ``section(store)``, which
-yields the section's paragraphs as Markdown and draws its plots.
+report), ``measure(scope, store)``, which adds the rows that the store lacks, and
+``section(store)``, which yields the section's paragraphs as Markdown and draws its plots.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Store:
 
     @property
     def late(self) -> bool:
-        """Whether ``until`` has passed; missing rows are then left to another run."""
+        """Whether ``until`` has passed; a later run then measures the rows that are absent."""
         return time.monotonic() > self.until
 
     def _stale(self, table: Table, key: Row) -> bool:
@@ -227,7 +227,7 @@ def opened(
 def alone(
     experiment: Experiment, scope: Scope, to: Path | None, again: bool, as_json: bool
 ) -> None:
-    """Measure the missing rows of one experiment; print its section, or its rows as JSON.
+    """Measure the rows that one experiment lacks; print its section, or its rows as JSON.
 
     Args:
         experiment: the module.

@@ -37,7 +37,9 @@ TELLING = ("openvino", "onnxruntime")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the missing rows, and count the nodes that the plans of ``ENGINES`` run differently."""
+    """Time the rows that the store lacks, and add to them how many nodes run differently in the
+    plans of *apart* and *session*.
+    """
     alone = tuple(ALONE) if scope.every_model else (MAIN,)
     engines = (*alone, *ENGINES)
     wanted = [Group(name, 1, "max", "priority", engines) for name in scope.networks]

@@ -6,8 +6,8 @@ runs in processes of its own, one after another: VTensor with an empty cache (*n
 that this process left (*second*), with the one that the second left (*kept*); then ONNX Runtime.
 Memory is what the process holds (``VmRSS``) after the first run (*first*), after twenty more
 (*runs*), and after eight further seconds of runs, when background work has ended (*used*).
-*anonymous* is the part of *used* that belongs to no file, *most* the peak. *ratio* is *used* of
-VTensor by that of ONNX Runtime.
+*anonymous* is the part of *used* that belongs to no file, *most* the peak. *ratio* is VTensor's
+*used* divided by ONNX Runtime's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NUMBERS = {
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Run every model of the missing rows in its processes, if the scope has peers."""
+    """Run the models whose rows the store lacks, if the scope has peers."""
     if not scope.peers:
         return
     kept, every = store.table(NAME, KEY), scope.every_model

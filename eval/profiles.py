@@ -4,8 +4,8 @@ For each network as ``Session(model)`` runs it, the table has the time of a run;
 convolutions and matrix products, element-wise operators, pools, conversions, other steps, and gaps
 in which no step runs; and the GFLOP/s of all steps, and of convolutions and matrix products. The
 brackets have the share of the machine's peak: the least possible time at its measured peaks, given
-what each step computes and moves, by the time. A profile comes from runs of its own, with a clock
-around each step.
+what each step computes and moves, divided by the time taken. A profile comes from runs of its own,
+with a clock around each step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RUNS = 20
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Profile the networks of the missing rows, in a process for each."""
+    """Profile the networks whose rows the store lacks, in a process for each."""
     for name in scope.networks:
         profile(scope, store, NAME, Config(name, "max", "priority", ("all",), (1,)))
 

@@ -178,7 +178,7 @@ def once(
 
 
 def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
-    """Return medians over rounds: of an engine's figures, and of VTensor's times by the engine's.
+    """Return medians over rounds: of an engine's figures, and of VTensor's times divided by its.
 
     Args:
         rows: the engine's figures by round.

@@ -48,7 +48,7 @@ ROUNDS, SECONDS, LIMIT_S = 5, 1.0, 300.0
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time each model of the missing rows in turns with its peers, if the scope has peers."""
+    """Time the models whose rows the store lacks, in turns with the peers, if the scope has any."""
     if not scope.peers:
         return
     kept = store.table(NAME, KEY)

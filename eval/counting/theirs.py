@@ -133,7 +133,9 @@ def _of(operator: str, tiers: Sequence[str], libraries: Sequence[str] | None) ->
 
 
 def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
-    """Yield each range whose recount differs, with the recounted lines of code and about layouts.
+    """Yield each range whose recount in a checkout differs from the data.
+
+    With it come the recounted numbers of lines of code, and of lines about layouts.
 
     Args:
         checkout: a clone of TensorFlow's repository.

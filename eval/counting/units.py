@@ -213,7 +213,11 @@ def _statement(part: str) -> int:
 
 
 def _defined(words: str) -> Iterator[str]:
-    """Yield the name that a definition defines; for a method the name of its class."""
+    """Yield the name that a definition defines; for a method the name of its class.
+
+    Args:
+        words: the definition's text, without comments and strings.
+    """
     words = _TEMPLATE.sub("", words)
     head = re.split(r"[({=;]", words, maxsplit=1)[0].strip()
     if match := _TYPE.search(words.partition("{")[0].partition("=")[0]):

@@ -65,7 +65,7 @@ def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
 
 
 def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return a function from rows to ratios: the peers' times by that of an engine of VTensor's.
+    """Return a function from rows to ratios: a peer's time divided by an engine of VTensor's.
 
     Rows with the same network and mix of libraries are compared, at batch 1 and without a cap on
     the instruction set.
@@ -100,7 +100,9 @@ def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
 
 
 def inverse(*columns: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return a function from rows to ratios: 1 by a column that has VTensor's time by the peer's.
+    """Return a function from rows to ratios: the inverse of a column.
+
+    The column has VTensor's time divided by the peer's.
 
     Args:
         columns: the column's name, and names that it had in earlier files.
@@ -287,7 +289,7 @@ def update(text: str, lines: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Rewrite the README's table."""
+    """Rewrite the table of speed in the README."""
     text = README.read_text(encoding="utf-8")
     README.write_text(update(text, write_table()), encoding="utf-8")
 

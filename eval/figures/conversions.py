@@ -42,7 +42,7 @@ __all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Plan the networks of the missing rows, in a process for each network and cap."""
+    """Plan the networks whose rows the store lacks, in a process for each network and cap."""
     kept, todo = store.table(NAME, KEY), list[tuple[str, str, list[str]]]()
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]

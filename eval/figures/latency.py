@@ -1,4 +1,4 @@
-"""Fig. 11(a): latencies beside the layout-aware baseline and other engines.
+"""Fig. 11(a): latencies compared with the layout-aware baseline and other engines.
 
 ``python -m eval.figures.latency``. The baseline has VTensor's kernels and threads; only its layouts
 are handled in another way, inside its operators. *ewo* is the paper's VTensor (resolver, LHO, EWO);
@@ -45,7 +45,7 @@ TITLE = "Latency (Fig. 11)"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the missing rows of batch 1."""
+    """Time the rows of batch 1 that the store lacks."""
     measure_groups(scope, store, groups(scope))
 
 
@@ -130,7 +130,10 @@ def _spread(row: Row | None) -> str | None:
 
 
 def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
-    """Yield a table of ``Session(model)``'s median time and each peer's time by it, and a plot."""
+    """Yield a table of VTensor's median times and the peers' times divided by them, and a plot.
+
+    VTensor's engine is ``Session(model)`` with default options.
+    """
     by = {(row["network"], row["engine"]): row for row in rows if row["mix"] == "onednn"}
     by = {key: row for key, row in by.items() if row["cap"] == "max"}
     names = [n for n in NAMES if (n, SESSION) in by and by[n, SESSION]["runs"]]
@@ -175,7 +178,7 @@ def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
 
 
 def _beside(names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store) -> Iterator[str]:
-    """Yield a plot of median times by VTensor's, of the peers of ``vtensor bench``.
+    """Yield a plot: median times of the peers of ``vtensor bench``, divided by VTensor's.
 
     Args:
         names: the networks.
@@ -198,7 +201,7 @@ def _share(theirs: Row | None, ours: Row) -> float | None:
 
 
 def _log(logs: Logs) -> float:
-    """Return the mean over rounds of log(the peer's time by VTensor's); below 0 it is faster."""
+    """Return the mean over rounds of log(peer's time / VTensor's); below 0 the peer is faster."""
     return float(logs.mean())
 
 

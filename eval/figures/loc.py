@@ -1,4 +1,4 @@
-"""Fig. 10: lines of code of an operator, ours beside TensorFlow's: ``python -m eval.figures.loc``.
+"""Fig. 10: lines of code of operators, next to TensorFlow's: ``python -m eval.figures.loc``.
 
 A line counts unless it is blank, a comment or documentation. The code in ``eval/counting`` finds
 which lines belong to an operator. VTensor's lines are counted in three ways:

@@ -93,7 +93,7 @@ class Row:
         gflop: its work, in 1e9 floating-point operations.
         product, convolution, onednn: GFLOP/s of Eigen's product, of VTensor's convolution on Eigen,
             and of oneDNN's convolution.
-        ratio: the rate of the convolution by that of the product, the median over rounds.
+        ratio: the convolution's rate divided by the product's, the median over rounds.
     """
 
     shape: str
@@ -210,7 +210,7 @@ def measure(threads: int, rounds: int) -> Iterator[Row]:
 
 
 def total(rows: Iterable[Row]) -> float:
-    """Return the ratio over all convolutions: the time of all products by that of all convolutions.
+    """Return the time of all products divided by that of all convolutions of the network.
 
     >>> slow, fast = Row("a", 1, 2.0, 1.0, 0.5, 1.0, 0.5), Row("b", 2, 1.0, 1.0, 1.0, 1.0, 1.0)
     >>> round(total([slow, fast]), 3)

@@ -69,7 +69,7 @@ class Layer(Model):
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the missing layers, if the scope has peers and MNN is installed.
+    """Time the layers whose rows the store lacks, if the scope has peers and MNN is installed.
 
     A layer that an engine skipped, for instance because MNN's converter failed, is timed again.
     """

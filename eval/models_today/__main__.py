@@ -1,4 +1,4 @@
-"""Today's models beside the peers: ``python -m eval.models_today [NAME...]``.
+"""Today's models compared with the peers: ``python -m eval.models_today [NAME...]``.
 
 Each model is made once, in a process of its own, and kept in ``out/models_today/``. Then engines
 run it as in ``vtensor bench``: their outputs are compared, and their runs are timed.

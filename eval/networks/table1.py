@@ -1,4 +1,4 @@
-"""Table 1 of the paper beside our networks, and the differences of their numbers.
+"""Table 1 of the paper next to the networks here, and the differences of their numbers.
 
 The paper does not say how it counts parameters. Its numbers are those of the public definitions
 plus a whole number for each channel of a batch norm, and for two networks plus a class for the
@@ -112,7 +112,7 @@ NOTES = (
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Build the networks of the missing rows, and count their layers and parameters."""
+    """Build the networks whose rows the store lacks, and count their layers and parameters."""
     kept = store.table(NAME, ["network"])
     todo = store.missing(kept, [{"network": name} for name in scope.networks])
     for count, key in enumerate(todo):
