@@ -32,7 +32,7 @@ from vtensor.runtime.execution.processors import available_threads
 
 #: Networks that gain much from approximate kernels.
 HEAVIER = ("googlenet", "inception_v3", "resnet50", "resnet101", "vgg19")
-#: Networks whose batches of eight take a second or two on the paper's instructions.
+#: Networks that take at most about two seconds for a batch of eight, under the cap ``sse41``.
 SMALLER = ("googlenet", "inception_v2", "resnet50", "mobilenet_v1", "mobilenet_v2")
 
 Advance = Callable[[str, int, int], None]
@@ -60,7 +60,7 @@ class Scope:
         tuned_networks: networks on which sessions with ``tune=True`` are measured.
         every_model: measure all models of today instead of a few of each kind.
         short_s: a run below so many seconds is short.
-        short_runs, runs: the number of short runs, and of other runs.
+        short_runs, runs: the number of runs of a configuration: if they are short, and otherwise.
         rounds: the number of turns of each configuration.
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.

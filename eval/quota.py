@@ -64,7 +64,7 @@ def limited(
     around = [
         folder for folder in folders("cpu", membership, mount) if (folder[1] / PROCESSES).exists()
     ]
-    for version, outside in reversed(around):  # this process's own first
+    for version, outside in reversed(around):  # this process's own group first
         group = Group(outside / f"vtensor-quota-{os.getpid()}", outside)
         try:
             group.folder.mkdir()

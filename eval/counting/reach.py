@@ -24,7 +24,7 @@ SIXTEEN = (
     *("Conv2D", "DepthwiseConv2D", "MatMul", "BiasAdd", "BatchNorm", "Relu", "Relu6", "MaxPool"),
     *("AvgPool", "Concat", "Add", "Mul", "Softmax", "LRN", "Pad", "Mean"),
 )
-#: The libraries whose code is counted, in the order in which shared units are given to them.
+#: The libraries whose code is counted; a unit that invokers of several reach counts for the first.
 LIBRARIES = ("onednn", "eigen", "numpy")
 #: Names that code uses to read and write ONNX; the layout-aware baseline has no such code.
 ONNX = frozenset(("NodeReader", "NodeWriter", "Naming", "Spelling"))

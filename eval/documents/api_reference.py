@@ -72,8 +72,8 @@ def _block(name: str, value: Any) -> str:
         signature = str(inspect.signature(value))
     except (TypeError, ValueError):
         signature = ""
-    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are text
-    signature = re.sub(r"= ?<[^<>]*>", "=...", signature)  # objects that have no text of their own
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are strings
+    signature = re.sub(r"= ?<[^<>]*>", "=...", signature)  # values whose repr is no code
     documentation = inspect.getdoc(value) or ""
     return f"```text\n{name}{signature}\n\n{documentation}\n```"
 

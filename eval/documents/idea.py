@@ -22,7 +22,7 @@ from vtensor import Graph, Session
 from vtensor.isa import limit_isa
 
 FOLDER = Path(__file__).parents[2] / "docs"
-#: The instruction set of the paper's machine, on which oneDNN wants blocks of channels.
+#: The instruction set of the paper's machine, on which oneDNN prefers blocks of channels.
 CAP = "sse41"
 LIBRARIES = ("onednn", "eigen")
 #: TensorFlow 1.14 has no oneDNN kernel of BiasAdd.

@@ -24,7 +24,7 @@ from eval.kernels.forms import logs_of
 from eval.store import RESULTS, Row, instructions
 
 README = Path(__file__).parents[2] / "README.md"
-#: What encloses the table in the README.
+#: The marks around the table in the README.
 BEGIN, END = "<!-- begin: python -m eval.documents.speed_table -->", "<!-- end -->"
 #: The engines of the columns: the name in rows, and the head in the table.
 PEERS = {"openvino": "OpenVINO", "onnxruntime": "ONNX Runtime"}

@@ -47,10 +47,11 @@ LEVELS: Mapping[str, Sequence[str]] = {
 
 @dataclass
 class Clock:
-    """The times of Transforms, each run alone, in memory that a small one has in the cache.
+    """A source of the times of Transforms, each run alone, in memory of its own.
 
     Transforms with the same library, element type, sizes and layouts are timed once and have one
-    time, so that the times of two graphs differ only by their conversions.
+    time, so that the times of two graphs differ only by their conversions. The memory of a small
+    one is in the processor's cache.
 
     Attributes:
         repeats: how many runs a time is the median of; 0 times nothing.

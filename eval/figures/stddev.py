@@ -25,7 +25,7 @@ from eval.store import Row
 
 NAME = "timings"
 TITLE = "Standard deviation of a run (Fig. 12)"
-#: One library, and two mixed.
+#: A mix with one library, and a mix of two.
 MIXES = ("onednn", "tensorflow")
 
 __all__ = ["NAME", "TITLE", "measure", "section"]

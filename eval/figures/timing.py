@@ -250,7 +250,7 @@ def contender(engine: str, group: Group) -> Contender:
     """Return the contender for an engine of a group, with the options that its name means.
 
     Args:
-        engine: a name of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``; ``baseline``; or a level.
+        engine: a key of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``, ``baseline``, or a level.
         group: gives cap and mix.
     """
     options: dict[str, Any] = {"cap": group.cap, "mix": group.mix}

@@ -41,7 +41,7 @@ class Convolution(Operator):
         return (x.dims[0], prod(w.dims[:-3]), *self.window(w).counts(x.dims[2:]))
 
     def onednn(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
-        """Record oneDNN's kernel in the layouts that oneDNN chooses."""
+        """Record oneDNN's kernel in the layouts that oneDNN chooses, and return its output."""
         src, weights, dst = map(unspecified, (x.dims, w.dims, self.sizes(x, w)))
         window = self.window(w)
         places = self.strides, self.dilations, window.begins, window.ends
@@ -69,7 +69,9 @@ class Conv2D(Convolution):
         return super().sizes(x, w)
 
     def eigen(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last and kernels in the order G h w I O."""
+        """Record Eigen's kernel with channels last and kernels in the order G h w I O; return its
+        output.
+        """
         y = ctx.allocate(channels_last(self.sizes(x, w)))
         groups = range(len(w.dims) - 4)
         out, inner, *spatial = range(len(groups), len(w.dims))
@@ -91,7 +93,9 @@ class DepthwiseConv2D(Convolution):
         return super().sizes(x, w)
 
     def eigen(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last and kernels in the order h w C O."""
+        """Record Eigen's kernel with channels last and kernels in the order h w C O; return its
+        output.
+        """
         y = ctx.allocate(channels_last(self.sizes(x, w)))
         weights = ctx.convert(w, plain(w.dims, (3, 4, 0, 1, 2)))
         window = self.window(w).eigen(x.dims, y.dims)

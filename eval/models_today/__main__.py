@@ -70,7 +70,7 @@ def make(name: str, exporter: str) -> None:
     """Write a model's file, then its inputs: if the file of inputs exists, both are complete."""
     path = FOLDER / f"{name}.{exporter}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
-    feeds: dict[str, Any] = models_of(FAMILIES)[name](path, exporter)  # savez's own arguments
+    feeds: dict[str, Any] = models_of(FAMILIES)[name](path, exporter)  # Any: savez has keywords
     part = path.with_suffix(".part.npz")
     np.savez(part, **feeds)
     part.rename(path.with_suffix(".npz"))

@@ -15,7 +15,7 @@ from vtensor.benchmark.peer import Array
 #: ``script`` traces through TorchScript, ``dynamo`` through ``torch.export``.
 EXPORTERS = ("dynamo", "script")
 
-#: The opset that each exporter is asked for: what each writes unless told otherwise.
+#: The opset that each exporter is asked for: its default.
 _OPSETS = {"dynamo": 18, "script": 17}
 
 

@@ -24,7 +24,7 @@ from vtensor import Graph, Session, load_onnx, save_onnx
 from vtensor.commands.shared import print_json, progress
 from vtensor.frontends.export import OPSET
 
-#: oneDNN alone, and two mixes of Eigen into it.
+#: The mixes that are run: oneDNN alone, and two of oneDNN and Eigen.
 MIXES = {name: mix for name, mix in mixes().items() if name not in ("eigen", "numpy")}
 
 
@@ -62,7 +62,7 @@ def differences(graph: Graph, file: Path) -> dict[str, float]:
     The compared value is the input of the file's last Softmax; it is relative to the largest value.
     """
     cut = before_softmax(onnx.load(file, load_external_data=False))
-    onnx.save(cut, file.with_name("cut.onnx"))  # its weights stay where they are
+    onnx.save(cut, file.with_name("cut.onnx"))  # weights in another file stay there
     [image], [inner] = graph.inputs, cut.graph.output
     feeds = {image: photograph(tuple(graph.values[image].dims.values()))}
     theirs = reference(file.with_name("cut.onnx"), feeds)

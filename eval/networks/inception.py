@@ -79,7 +79,7 @@ def stem(net: Net, image: VTensor) -> VTensor:
 
 
 def module_a(net: Net, x: VTensor, name: str, first: int, pooled: int) -> VTensor:
-    """Add the first module of Inception v3 and Inception-ResNet v2.
+    """Add a module that Inception v3 and Inception-ResNet v2 share.
 
     Its branches are 1 by 1, 5 by 5, twice 3 by 3, and a mean.
 

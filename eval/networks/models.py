@@ -187,7 +187,7 @@ def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
     summed = {
         name for node in model.graph.node if node.op_type in ("Sum", "Add") for name in node.input
     }
-    views: dict[str, str] = {}  # a view of a weight is read as the weight
+    views: dict[str, str] = {}  # a weight by the name of its reshaped value
     for node in model.graph.node:
         if node.op_type in ("Unsqueeze", "Reshape"):
             views[node.output[0]] = node.input[0]

@@ -61,7 +61,7 @@ def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -
     with net.scope(name):
         p = before if before is x else _fitted(net, before, x, filters)
         h = _projected(net, x, "h", filters)
-        # Keras pads with zeros, which here are part of maxima and means.
+        # As in Keras, the zeros of this pad are part of the maxima and means.
         padded = net.add(Pad(("H", "W"), pads(h, 3, 2)), h)
         first = net.sum(separable(h, 5, "left1"), separable(p, 7, "right1"))
         second = net.sum(net.max_pool(padded, 3, 2, "valid"), separable(p, 7, "right2"))
@@ -78,7 +78,7 @@ def _fitted(net: Net, before: VTensor, x: VTensor, filters: int) -> VTensor:
             return before
         return _projected(net, before, "before", filters)
     p = net.relu(before)
-    shifted = net.add(Pad(("H", "W"), (-1, -1, 1, 1)), p)  # every other pixel, from the second on
+    shifted = net.add(Pad(("H", "W"), (-1, -1, 1, 1)), p)  # stride 2 starts at the second pixel
     halves = (
         net.conv(net.avg_pool(half, 1, 2, "valid"), f"before{i}", filters // 2, 1)
         for i, half in enumerate((p, shifted))

@@ -25,7 +25,8 @@ HE = 2.0
 #: The part of the squared mean of rectified inputs that kernels remove, by default.
 CENTRED = 0.5
 
-#: Scale with which ``scale**2 * E[1 / variance] * (1 + E[mean**2]) + E[shift**2]`` is 1.
+#: The scale of batch norms with which a variance of 1 stays 1, that is, with which
+#: ``scale**2 * E[1 / variance] * (1 + E[mean**2]) + E[shift**2]`` is 1.
 KEEPING = 0.93
 
 

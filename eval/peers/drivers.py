@@ -18,7 +18,7 @@ class Emitted(Peer):
     def load(self, task: Task) -> None:
         self._graph = load_onnx(task.model)
         self._framework, self._function, self._feeds = self.build(self._graph, task)
-        self.run()  # compiles
+        self.run()  # the first run compiles
 
     def run(self) -> Sequence[Array]:
         return self._framework.arrays(self._graph, self._function(self._feeds))

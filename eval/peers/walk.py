@@ -20,7 +20,7 @@ from vtensor.language.graph import Graph, Node
 from vtensor.language.tensor import VTensor
 
 Array = NDArray[Any]
-Tensor = Any  # a framework's
+Tensor = Any  # the class of a framework
 Dims = tuple[str, ...]
 
 
