@@ -100,7 +100,10 @@ class Row:
     turns: dict[str, list[Sequence[float]]] = field(default_factory=dict)
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of the table by column; a condition without turns has none."""
+        """Return the figures of the table by column of ``HEADS``, times in ms.
+
+        A condition without turns has no figures.
+        """
         figures: dict[str, float] = {}
         usual = dict[str, Array]()
         for condition, turns in self.turns.items():

@@ -24,7 +24,10 @@ RUNS = 20
 
 
 def main() -> int:
-    """Run the network, compare it with NumPy and print times; return 1 if they differ, else 0."""
+    """Run the network, compare it with NumPy and print times.
+
+    Return 1 if the results differ by more than ``TOLERANCE``, else 0.
+    """
     with progress("ResNet-50: weights") as advance:
         advance("seeding")
         model = before_softmax(seeded(light_model("resnet50"), seed=0))

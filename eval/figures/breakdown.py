@@ -1,4 +1,4 @@
-"""Fig. 16: where the time of ResNet-50 goes at each batch, in the baseline and in VTensor.
+"""Fig. 16: where the time of ResNet-50 goes at each batch size, in the baseline and in VTensor.
 
 ``python -m eval.figures.breakdown``. The time per image of each kind of operator, and of
 conversions, in TensorFlow's mix of oneDNN and Eigen: of the layout-aware baseline, of *ewo* (the

@@ -50,7 +50,7 @@ def kind_of(operator: str) -> str:
 
 
 def row(profile: Profile) -> dict[str, Any]:
-    """Return a profile's row: its figures as a whole and by kind of step, without single steps."""
+    """Return a profile's row: the figures of a whole run and of each kind of step."""
     data = profile.to_dict()
     del data["steps"]
     kinds = profile.by(kind).items()

@@ -103,10 +103,10 @@ def followed(ctx: Context, x: Tensor, kernel: Primitive, *over: str) -> Tensor:
 
 
 def bounded(ctx: Context, x: Tensor, high: float) -> Tensor:
-    """Record min(max(x, 0), high), a kernel for each finite bound; return it. NaN stays NaN.
+    """Record min(max(x, 0), high) with a kernel for each finite bound, and return the output.
 
-    oneDNN's own clip turns NaN into a bound. So the result is taken as max(clip(x), x) for a lower
-    bound, and min(clip(x), x) for an upper one: these equal clip(x), and oneDNN's max and min
+    NaN stays NaN. oneDNN's own clip turns it into a bound, so a kernel is max(clip(x), x) for a
+    lower bound, and min(clip(x), x) for an upper one: these equal clip(x), and oneDNN's max and min
     return the second operand, x, if one operand is NaN.
     """
 
