@@ -90,7 +90,9 @@ def measured(
     runs: int = RUNS,
     seconds: float = SECONDS,
 ) -> list[Row]:
-    """Run a model in each process, and return a row for each; a peer that fails is left out.
+    """Run a model in VTensor's ``TURNS`` and in a process of each peer; return a row for each.
+
+    A peer that fails is left out.
 
     Args:
         model: an ONNX file.

@@ -1,6 +1,6 @@
 """Models of today, compared with the peers.
 
-``python -m eval.today`` takes all of them, ``make eval`` one or two of each kind. VTensor, ONNX
+``python -m eval.today`` takes all models, ``make eval`` one or two of each kind. VTensor, ONNX
 Runtime and OpenVINO run each model of ``eval/models_today``, written by PyTorch's newer exporter or
 found in a package, in turns in f32, after their outputs were found to agree. *ratio* is VTensor's
 time divided by the faster peer's, with its 95 % interval; a model counts as slower only if the

@@ -142,7 +142,10 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
 
 
 def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[int, int]]:
-    """Return by network the numbers of conversions at (a), layout-aware, and at (d), after EWO."""
+    """Return by network two numbers of conversions: layout-aware, and after EWO.
+
+    They are the table's levels (a) and (d).
+    """
     rows = store.table(NAME, KEY).rows(cap=cap, mix=mix)
     by = {(row["network"], row["level"]): row["transforms"] for row in rows}
     names = dict.fromkeys(network for network, _ in by)

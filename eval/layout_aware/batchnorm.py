@@ -1,4 +1,4 @@
-"""Batch normalization, for inference."""
+"""Layout-aware batch normalization, for inference."""
 
 from __future__ import annotations
 

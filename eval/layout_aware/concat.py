@@ -1,4 +1,4 @@
-"""Concatenations."""
+"""Layout-aware concatenation."""
 
 from __future__ import annotations
 

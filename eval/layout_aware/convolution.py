@@ -1,4 +1,4 @@
-"""Convolutions."""
+"""Layout-aware convolutions: with groups, and depthwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on each element: sums, products, bounds."""
+"""Layout-aware element-wise operators: sums, products, bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local response normalization over channels."""
+"""Layout-aware local response normalization over channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Layout-aware products of matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mean over some axes."""
+"""Layout-aware means over axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pads: elements that are added around a tensor."""
+"""Layout-aware pads: elements that are added around a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools: one value for each window of an image."""
+"""Layout-aware pools: one value for each window of an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translation of VTensor's operators, with named dims, into those here, with numbered axes."""
+"""Translation of VTensor's operators (named dims) into layout-aware ones (numbered axes)."""
 
 from __future__ import annotations
 

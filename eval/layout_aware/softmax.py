@@ -1,4 +1,4 @@
-"""Normalized exponentials."""
+"""Layout-aware Softmax: normalised exponentials."""
 
 from __future__ import annotations
 
