@@ -2,8 +2,8 @@
 
 ``python -m eval.documents.speed_table``. Each row answers a question of a user: the geometric mean
 over all models of the peer's time divided by VTensor's, and on how many models VTensor is slower.
-Every figure comes from a file in ``eval/results``, whose row says what measured it and when;
-nothing is left out of a mean but what an engine refuses.
+Every figure comes from a file in ``eval/results``; its row names the command and the date of the
+measurement. A mean leaves out only the models that an engine refuses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from eval.kernels.forms import logs_of
 from eval.store import RESULTS, Row, instructions
 
 README = Path(__file__).parents[2] / "README.md"
-#: What encloses the table in the README.
+#: The marks around the table in the README.
 BEGIN, END = "<!-- begin: python -m eval.documents.speed_table -->", "<!-- end -->"
-#: The engines of the columns, and how the head of the table calls them.
+#: The engines of the columns: the name in rows, and the head in the table.
 PEERS = {"openvino": "OpenVINO", "onnxruntime": "ONNX Runtime"}
 
-#: By peer the ratios of its time to VTensor's, one a model.
+#: By peer, the ratio of its time to VTensor's for each model.
 Ratios = Mapping[str, Sequence[float]]
 
 
@@ -39,9 +39,9 @@ class Question:
 
     Attributes:
         text: what a user wants to know.
-        rows: name of the file in ``eval/results``.
-        command: what measures the row.
-        ratios: returns the ratios from that file.
+        rows: the name of the file in ``eval/results``, without its suffix.
+        command: the module, with options, that measures the rows.
+        ratios: computes the ratios from the rows of the file.
     """
 
     text: str
@@ -51,7 +51,12 @@ class Question:
 
 
 def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
-    """Collect pairs of peer and ratio; leave out pairs without a ratio."""
+    """Return the ratios of each peer of ``PEERS``; pairs of other peers or without ratio are left
+    out.
+
+    Args:
+        pairs: peer and ratio, or None for the ratio.
+    """
     ratios: dict[str, list[float]] = {peer: [] for peer in PEERS}
     for peer, ratio in pairs:
         if peer in ratios and ratio:
@@ -60,7 +65,14 @@ def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
 
 
 def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return the function that compares an engine of ours with the peers of its group, uncapped."""
+    """Return a function from rows to ratios: a peer's time divided by an engine of VTensor's.
+
+    Rows with the same network and mix of libraries are compared, at batch 1 and without a cap on
+    the instruction set.
+
+    Args:
+        ours: the name of VTensor's engine in the rows.
+    """
 
     def ratios(rows: Iterable[Row]) -> Ratios:
         uncapped = [row for row in rows if row["cap"] == "max" and row["batch"] == 1]
@@ -78,7 +90,7 @@ def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
 
 
 def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return the function that takes the ratios of a group of ``eval.today``."""
+    """Return a function from rows of ``eval.today`` to the ratios of one group of races."""
 
     def ratios(rows: Iterable[Row]) -> Ratios:
         in_group = (row for row in rows if row["group"] == group)
@@ -88,7 +100,9 @@ def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
 
 
 def inverse(*columns: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return the function that inverts a column of ratios of VTensor's time to the peer's.
+    """Return a function from rows to ratios: the inverse of a column.
+
+    The column has VTensor's time divided by the peer's.
 
     Args:
         columns: the column's name, and names that it had in earlier files.
@@ -160,9 +174,9 @@ QUESTIONS = (
 
 
 def write_table(folder: Path = RESULTS) -> Iterator[str]:
-    """Yield the lines of the table and the sentences below it.
+    """Yield the lines of the table, and the line of text below it, from the rows in a folder.
 
-    Questions without rows are left out; without any rows there are no lines.
+    Questions without rows are left out; without any rows nothing is yielded.
     """
     runs: dict[str, Mapping[str, Any]] = {}
     lines: list[str] = []
@@ -186,13 +200,13 @@ def write_table(folder: Path = RESULTS) -> Iterator[str]:
 
 
 def read(folder: Path, name: str) -> Mapping[str, list[Any]]:
-    """Return the runs and rows of a file; both are empty if it is absent."""
+    """Return the ``runs`` and ``rows`` of the file ``name.json``; empty ones if it is absent."""
     file = folder / f"{name}.json"
     return json.loads(file.read_text()) if file.exists() else {"runs": [], "rows": []}
 
 
 def cell(ratios: Sequence[float]) -> str:
-    """Return the geometric mean of ratios, and on how many models VTensor is slower.
+    """Return a cell: the geometric mean of ratios, and on how many models VTensor is slower.
 
     >>> cell([0.5, 2.0]), cell([])
     ('1.00 (1 of 2)', '')
@@ -203,14 +217,14 @@ def cell(ratios: Sequence[float]) -> str:
 
 
 def _dates(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return when runs began, the first and the last day."""
+    """Return the days on which the first and the last run began, as text."""
     days = sorted({date.fromisoformat(run["when"][:10]) for run in runs})
     last = f"{days[-1].day} {days[-1]:%b %Y}"
     return last if len(days) == 1 else f"{days[0].day} {days[0]:%b} to {last}"
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the sentence on the machines and the load of runs."""
+    """Return the sentence that names the machines of runs, and counts those under other load."""
     machines = dict.fromkeys(
         f"{run['machine']['processor']}, {run['machine']['processors']} cores,"
         f" {instructions(run['machine'])}"
@@ -224,7 +238,10 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def installed(folder: Path = RESULTS) -> str:
-    """Return the sentence on how far OpenVINO's default results differ; empty if not measured."""
+    """Return the sentence on how far results of OpenVINO as installed differ from VTensor's.
+
+    The sentence is empty if they were not compared.
+    """
     rows = [row for row in read(folder, "today")["rows"] if row["group"] == "default"]
     apart = [row["difference"] for row in rows if row["difference"] and row["peer"] in PEERS]
     if not apart:
@@ -237,7 +254,7 @@ def installed(folder: Path = RESULTS) -> str:
 
 
 def gained(folder: Path = RESULTS) -> str:
-    """Return the sentence on what removing conversions alone gains.
+    """Return the sentence on the time that is gained by removing conversions alone.
 
     The sentence is empty if the paper's setting was not measured.
     """
@@ -262,7 +279,7 @@ def gained(folder: Path = RESULTS) -> str:
 
 
 def update(text: str, lines: Iterable[str]) -> str:
-    """Return the README's text with other lines between its two marks."""
+    """Return the README's text with ``lines`` between its two marks."""
     block = "\n".join([BEGIN, *lines, END])
     replaced, count = re.subn(
         f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block, text, flags=re.DOTALL
@@ -272,7 +289,7 @@ def update(text: str, lines: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Rewrite the README's table."""
+    """Rewrite the table of speed in the README."""
     text = README.read_text(encoding="utf-8")
     README.write_text(update(text, write_table()), encoding="utf-8")
 
