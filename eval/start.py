@@ -203,11 +203,12 @@ def shown(rows: Sequence[Row]) -> Iterator[str]:
     yield from beside(rows, "CPU s (wall s)", _times)
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
         theirs = [row for row in rows if row["engine"] == peer]
-        yield f"The same by the wall clock: {mean_of(row['wall_ratio'] for row in theirs)}."
-        cold = (
-            mean_of(row.get(key) for row in theirs) for key in ("cold_ratio", "cold_wall_ratio")
+        means = (
+            mean_of(row.get(key) for row in theirs)
+            for key in ("wall_ratio", "cold_ratio", "cold_wall_ratio")
         )
-        yield "Cold starts: {}; by the wall clock {}.".format(*cold)
+        text = "by the wall clock {}; cold starts {}, by the wall clock {}".format(*means)
+        yield f"Geometric means of the other ratios to {peer}: {text}."
 
 
 def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) -> Iterator[str]:

@@ -92,7 +92,8 @@ def section(store: Store) -> Iterator[str]:
         yield picture(NAME, "what peers take of VTensor's time on models of today")
         text = f"{len(slower)} are slower: {', '.join(slower)}" if slower else "none is slower"
         yield f"Geometric mean over {len(ratios)} models {geometric_mean(ratios):.2f}; {text}."
-    if installed := [row for row in kept.rows(group="default") if row["ratio"]]:
+    timed = (row for row in kept.rows(group="default") if row["peer"] in PEERS)
+    if installed := [row for row in timed if row["ratio"]]:
         mean = geometric_mean([1 / row["ratio"]["value"] for row in installed])
         apart = max(row["difference"] for row in installed)
         yield (
