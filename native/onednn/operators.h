@@ -59,8 +59,8 @@ PrimitivePtr concat(int axis, const std::vector<Desc> &srcs, const MaybeDesc &ds
                     const Attr &attr);
 PrimitivePtr reorder(const Desc &src, const Desc &dst, const Attr &attr);
 
-// recurrent.cpp; dims and names are oneDNN's; weights l d i g o with l = 1. `content` is for lstm
-// only.
+// recurrent.cpp; dims are oneDNN's: weights l d i g o (layers, of which there is 1, directions,
+// inputs, gates, outputs). `content`, the state of the cell, is for lstm only.
 struct Sequence {
     Desc src, weights, recurrent, dst, last_hidden;
     MaybeDesc bias, peephole, hidden, content, last_content;
