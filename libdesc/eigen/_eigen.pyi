@@ -52,7 +52,7 @@ Frames = tuple[int, int, int, int, int, int, int, int, int, bool, bool, bool]
 Network = tuple[str, str, int, int, int, int, Sequence[tuple[str, float, float]], float, bool, bool]
 
 class Kernel(Protocol):
-    """A kernel as a step."""
+    """A kernel, which supplies itself as a step."""
 
     @property
     def kernel(self) -> str:
@@ -63,7 +63,7 @@ class Kernel(Protocol):
         """Bytes of scratch memory, the step's last slot; 0 if it needs none."""
 
     def __vtensor_step__(self) -> object:
-        """Return a capsule with a step of native/include/vtensor/step.h."""
+        """Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it."""
 
 class Kernels(Protocol):
     """Kernels on Eigen, compiled for one instruction set."""
@@ -73,7 +73,7 @@ class Kernels(Protocol):
 
     def machine_level(self) -> str:
         """
-        Return the best instruction set of these modules that this machine runs.
+        Return the best instruction set, of those with a module, that this machine runs.
 
         One of "baseline", "avx2" and "avx512".
         """
@@ -90,11 +90,14 @@ class Kernels(Protocol):
         """
         Make a kernel that runs an element-wise program. Slots: the operands, dst (dense).
 
-        ``strides``: of each operand along ``shape``, in elements; 0 repeats. ``types``: the
-        element types of the operands, then of dst. Values are numbered: operands, ``constants``
-        (type, value), then the result of each instruction of ``program``: (function, numbers of
-        its values). The last value is written to dst; then the boxes of ``pads``, as for copy,
-        are filled.
+        Args:
+            strides: of each operand along ``shape``, in elements; 0 repeats.
+            types: the element types of the operands, then of dst.
+            constants: (element type, value) each.
+            program: instructions (function, numbers of its arguments). Values are numbered: the
+                operands, the constants, then the result of each instruction. The last result is
+                written to dst.
+            pads: boxes of dst, as for copy, which are filled last.
         """
 
     def joined(
@@ -110,18 +113,20 @@ class Kernels(Protocol):
         """
         Make a kernel as of pointwise, whose first operand is divided among several slots.
 
-        In each row of that operand, which has dst's order, slot i holds ``pieces[i]`` elements;
-        these slots come first.
+        ``pieces``: in each row of that operand, which has dst's order, slot i holds ``pieces[i]``
+        elements. These slots come first.
         """
 
     def copy(self, sizes: Sizes, boxes: Sequence[Box], item_bytes: int) -> Kernel:
         """
         Make a kernel that copies boxes of elements. Slots: the sources, then dst.
 
-        ``sizes``: the number of elements of each source, then of dst. A box is (source, shape,
-        from, from_strides, to, to_strides, bits): its offset and strides in the source, then in
-        dst, in elements. If source is -1, it is filled with elements of these bits.
-        ``item_bytes``: bytes of an element, 1, 2, 4 or 8.
+        Args:
+            sizes: the number of elements of each source, then of dst.
+            boxes: (source, shape, from, from_strides, to, to_strides, bits): the index of a
+                source, and the box's offset and strides in that source, then in dst, in elements.
+                If source is -1, the box of dst is filled with elements of these bits.
+            item_bytes: bytes of an element, 1, 2, 4 or 8.
         """
 
     def product(
@@ -138,8 +143,8 @@ class Kernels(Protocol):
         Make a kernel for products of row-major matrices, one per index below ``batch``.
 
         Each is left (``rows`` x ``depth``) times right (``depth`` x ``columns``). ``element``:
-        "f32", or "s32", which wraps around. Strides: of left and right along the axes of
-        ``batch``, in elements. Slots: left, right, dst.
+        "f32", or "s32", which wraps around. Strides: from one matrix to the next along the axes
+        of ``batch``, in elements. Slots: left, right, dst.
         """
 
     def dynamic_quantize(self, size: int, pads: Sequence[Box]) -> Kernel:
@@ -154,19 +159,22 @@ class Kernels(Protocol):
         """
         Make a kernel for a convolution, channels last.
 
-        ``element``: "f32", or "s32", which wraps around. ``window``: (images, channels, src,
-        dst, kernel, strides, dilations, begin): sizes of src, of dst and of the window, then
-        its strides, dilations and pads at the beginning, in elements of three spatial dims.
-        ``outputs``: channels of dst in each group. Slots: src, weights (G d h w I O), dst,
-        scratch if needed.
+        Args:
+            element: "f32", or "s32", which wraps around.
+            window: (images, channels, src, dst, kernel, strides, dilations, begin): the sizes of
+                src, of dst and of the window, then its strides, dilations and pads at the
+                beginning, each along three spatial dims, in elements.
+            outputs: channels of dst in each group.
+
+        Slots: src, weights (group, window, channel of src, channel of dst), dst, scratch if needed.
         """
 
     def depthwise(self, element: str, window: Window, multiplier: int) -> Kernel:
         """
         Make a kernel for a depthwise convolution, channels last.
 
-        ``element``, ``window``: as for convolution. ``multiplier``: M, channels of dst for each
-        of src. Slots: src, weights (d h w C M), dst.
+        ``element``, ``window``: as for convolution. ``multiplier``: channels of dst for each of
+        src. Slots: src, weights (window, channel of src, channel of dst), dst.
         """
 
     def pooling(self, kind: str, window: Window, end: Sizes, power: float) -> Kernel:
@@ -200,11 +208,15 @@ class Kernels(Protocol):
         """
         Make a kernel for a reduction over boxes. Slots: src, dst.
 
-        ``kind``: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
-        "log_sum_exp". ``element``: the element type. ``src``, ``dst``: their numbers of
-        elements. Boxes are as for copy. An element of dst in a box of ``kept`` is the reduction
-        of the elements of src at its offset there plus any offset of a box of ``reduced``. The
-        boxes of ``pads`` are filled last.
+        Args:
+            kind: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+                "log_sum_exp".
+            element: the element type.
+            src, dst: their numbers of elements.
+            kept: boxes, as for copy, of the elements of dst: each is the reduction of the
+                elements of src at its offset in src plus each offset of the boxes of ``reduced``.
+            reduced: boxes, as for copy, whose offsets in dst are not read.
+            pads: boxes of dst, as for copy, which are filled last.
         """
 
     def normalization(
@@ -221,12 +233,17 @@ class Kernels(Protocol):
         """
         Make a kernel for a normalization over the axes ``first`` to ``last`` - 1.
 
-        dst = (src - mean) * factor * scale + shift. ``kind``: "layer" (factor 1 / sqrt(variance
-        + epsilon)), "mean_variance" (1 / (deviation + epsilon)), or, without a mean, "rms" (1 /
-        sqrt(mean square + epsilon)), "l1" or "l2" (1 / norm). ``parameters``: strides along
-        ``shape``, in elements, of src, dst, scale and shift; the last two may be missing. src
-        and dst are dense if axes follow the reduced ones. Slots: src, scale, shift, dst, and
-        for "layer" the mean and the factor, of f32.
+        dst = (src - mean) * factor * scale + shift.
+
+        Args:
+            kind: "layer" (factor 1 / sqrt(variance + epsilon)), "mean_variance" (1 / (deviation +
+                epsilon)), or, without a mean, "rms" (1 / sqrt(mean square + epsilon)), "l1" or "l2"
+                (1 / norm).
+            element, parameter_type: the element types of src and dst, and of scale and shift.
+            parameters: strides along ``shape``, in elements, of src, dst, scale and shift; the last
+                two may be missing. src and dst are dense if axes follow the reduced ones.
+
+        Slots: src, scale, shift, dst, and for "layer" the mean and the factor, of f32.
         """
 
     def softmax(self, rows: int, length: int) -> Kernel:
@@ -244,24 +261,31 @@ class Kernels(Protocol):
         """
         Make a kernel for a convolution of f32 that reads src at shifted positions.
 
-        ``bends``: (groups, parts, outputs, rank, masked): the number of groups of channels, of
-        groups of channels that share offsets, of channels of dst, and of spatial dims; whether
-        there is a mask. ``window``: as for convolution. Slots: src (N C D H W), weights (O I d
-        h w), offset (N parts d h w rank D H W), mask (N parts d h w D H W) if masked, dst,
-        scratch.
+        Args:
+            window: as for convolution.
+            bends: (groups, parts, outputs, rank, masked): the numbers of groups of channels, of
+                groups of channels that share offsets, of channels of dst and of spatial dims;
+                whether there is a mask.
+
+        Slots: src (N C D H W), weights (O I d h w), offset (N parts d h w rank D H W, the latter of
+        dst), mask (N parts d h w D H W) if masked, dst, scratch.
         """
 
     def fourier(self, dtype: str, frames: Frames) -> Kernel:
         """
         Make a kernel for discrete Fourier transforms of frames.
 
-        ``frames``: (series, size, src_parts, frames, distance, taken, length, bins, dst_parts,
-        inverse, mirrored, windowed). src holds ``series`` series of ``size`` numbers of
-        ``src_parts`` parts (1: real, 2: complex). A series has ``frames`` frames, which begin
-        ``distance`` numbers apart. A transform takes ``taken`` numbers of a frame, times the
-        window, then zeros up to ``length``; if mirrored, their conjugates in reverse order as
-        the second half. It gives the first ``bins`` results, of ``dst_parts`` parts. Slots:
-        src, window (if windowed), dst, scratch.
+        Args:
+            dtype: the element type.
+            frames: (series, size, src_parts, frames, distance, taken, length, bins, dst_parts,
+                inverse, mirrored, windowed). src holds ``series`` series of ``size`` numbers of
+                ``src_parts`` parts (1: real, 2: complex). A series has ``frames`` frames, which
+                begin ``distance`` numbers apart. A transform takes ``taken`` numbers of a frame,
+                times the window if windowed, then zeros up to ``length``; if mirrored, the
+                conjugates in reverse order as the second half. dst gets its first ``bins``
+                results, of ``dst_parts`` parts.
+
+        Slots: src, window if windowed, dst, scratch.
         """
 
     def determinant(self, dtype: str, matrices: int, rows: int) -> Kernel:
@@ -275,14 +299,18 @@ class Kernels(Protocol):
         """
         Make a kernel for a layer of a recurrent network of f32.
 
-        ``network``: (cell, direction, times, batch, features, units, activations, clip,
-        limited, coupled). Cell: "rnn", "gru", "lbr_gru" or "lstm"; direction: "forward",
-        "reverse" or "bidirectional"; activations: (name, alpha, beta) for the gates of each
-        direction; limited: whether their inputs are cut to -clip .. clip; coupled: whether an
-        LSTM's input and forget gates are one. ``given``: the names of optional inputs: "bias",
-        "lengths" (integers of ``length_bytes`` bytes), "hidden", "cell", "peepholes". Slots: x
-        (T N F), w (dir gate unit F), r (dir gate unit state), the optional inputs in their
-        order, y (T dir N unit), the last hidden state, an LSTM's last cell state, scratch.
+        Args:
+            network: (cell, direction, times, batch, features, units, activations, clip, limited,
+                coupled). Cell: "rnn", "gru", "lbr_gru" or "lstm"; direction: "forward", "reverse"
+                or "bidirectional"; activations: (name, alpha, beta) for the gates of each
+                direction; limited: whether their inputs are cut to -clip .. clip; coupled:
+                whether an LSTM's input and forget gates are coupled.
+            given: the names of optional inputs, in order: "bias", "lengths", "hidden", "cell" or
+                "peepholes".
+            length_bytes: bytes of an element of lengths, 4 or 8.
+
+        Slots: x (T N F), w (dir gate unit F), r (dir gate unit state), the optional inputs, y (T
+        dir N unit), the last hidden state, an LSTM's last cell state, scratch.
         """
 
     def attention(
@@ -298,12 +326,17 @@ class Kernels(Protocol):
         """
         Make a kernel for attention: softmax(scale * q * k^T, masked) * v.
 
-        ``batch``: sizes of the axes before queries or keys. ``sizes``: (queries, keys, columns
-        of q and k, columns of v and dst). ``strides``: of q, k, v and dst along the batch's
-        axes, then the offset of each row in its batch, in elements. ``masks``: (strides along
-        the batch's axes, queries and keys; whether it holds truth values). A score becomes
-        ``masked`` where a truth mask is false; other masks are added. ``zero``: whether a query
-        whose weights are NaN gets 0. Slots: q, k, v, the masks, dst.
+        Args:
+            batch: the sizes of the axes before queries or keys.
+            sizes: (queries, keys, columns of q and k, columns of v and dst).
+            strides: of q, k, v and dst, in elements: along the axes of batch, then the offset of
+                each row within its batch.
+            masks: (strides along the axes of batch, queries and keys; whether it holds truth
+                values) each. A score becomes ``masked`` where a truth mask is false; other masks
+                are added.
+            zero: whether a query whose weights are NaN gets 0.
+
+        Slots: q, k, v, the masks, dst.
         """
 
     def lrn(
@@ -321,21 +354,27 @@ class Kernels(Protocol):
         """
         Make a kernel that copies elements at fixed positions of src. Slots: src, dst (dense).
 
-        ``axes``: for each axis of dst, runs (count, begin, stride) of its elements: ``count``
-        of them have the offsets begin, begin + stride, ... in src; those with begin -1 are
-        filled with ``bits``. An element's offset in src is the sum of its axes' offsets.
+        Args:
+            axes: for each axis of dst, runs (count, begin, stride): the next ``count`` indices
+                have the offsets begin, begin + stride, ... in src; begin -1: they are filled. An
+                element's offset in src is the sum of its axes' offsets.
+            bits: the bits of an element that fills.
         """
 
     def gather(self, places: Places, index_bytes: int, item_bytes: int) -> Kernel:
         """
         Make a kernel that copies elements at indexed positions of src.
 
-        ``places``: (shape, strides, bases, axes, inner, indices, elements). For each point
-        below shape, ``inner`` elements are copied. They begin in src at the sum of point *
-        bases, plus an index times the stride for each of axes: (size, stride, name). These
-        indices, one for each of axes, begin in the slot indices at the sum of point * strides.
-        ``indices``, ``elements``: numbers of elements of the slots indices and src. Slots: src,
-        indices, dst (dense).
+        Args:
+            places: (shape, strides, bases, axes, inner, indices, elements). For each point below
+                shape, ``inner`` contiguous elements are copied. They begin in src at the sum of
+                point * bases, plus, for each of axes (size, stride, name), index * stride. The
+                indices of a point, one for each of axes, are contiguous in the slot indices from
+                the sum of point * strides on. ``indices``, ``elements``: the numbers of elements
+                of the slots indices and src.
+            index_bytes, item_bytes: bytes of an index and of an element.
+
+        Slots: src, indices, dst (dense).
         """
 
     def scatter(self, places: Places, index_bytes: int, dtype: str, reduction: str) -> Kernel:
@@ -351,21 +390,27 @@ class Kernels(Protocol):
         """
         Make a kernel that copies src and overwrites some elements of each row.
 
-        ``cache``: (outer, axis, count, inner, starts, circular): outer rows along an axis
-        (size, stride, name), with ``inner`` elements for each of its indices. In each row
-        ``count`` indices are overwritten, from the start of its batch on; ``starts``: number of
-        batches, or -1: all start at 0. circular: index 0 follows the last. Slots: src, update,
-        start (s64, unless starts is -1), dst.
+        Args:
+            cache: (outer, axis, count, inner, starts, circular). There are ``outer`` rows along an
+                axis (size, stride, name), with ``inner`` elements for each index. In each row
+                ``count`` indices are overwritten, from the start of its batch on. ``starts``: the
+                number of batches, or -1: all start at 0. circular: index 0 follows the last.
+
+        Slots: src, update, start (s64; none if starts is -1), dst.
         """
 
     def unpool(self, layers: int, each: int, counted: Sizes, dst: Sizes, item_bytes: int) -> Kernel:
         """
-        Make a kernel that writes zeros, and src at indexed positions.
+        Make a kernel for MaxUnpool: zeros, with the elements of src at indexed positions.
 
-        ``layers``: number of images times channels, with ``each`` elements of src. An index
-        counts the elements of an image of all layers with the spatial sizes ``counted``; one
-        outside of it is skipped. ``dst``: the spatial sizes of dst, at least as large. Slots:
-        src, indices (s64), dst.
+        Args:
+            layers: the number of images times channels.
+            each: elements of src in a layer.
+            counted: the spatial sizes of the image, of all layers, whose elements an index
+                counts; an index outside of it is skipped.
+            dst: the spatial sizes of dst, at least as large.
+
+        Slots: src, indices (s64), dst.
         """
 
     def one_hot(
@@ -441,9 +486,10 @@ class Kernels(Protocol):
         """
         Make a kernel for weighted sums along one axis of an image after another.
 
-        ``axes``: (outer, from, inner, ends, near, weights): the number of elements before,
-        along and after the axis in src; for each element of dst, where its summands end in near
-        and weights: the index in src and the weight of each summand. Slots: src, dst, scratch.
+        ``axes``: (outer, from, inner, ends, near, weights) each: the number of elements before,
+        along and after the axis in src; for each element of dst, the end of its summands in near
+        and weights; the index in src of each summand, and its weight. Slots: src, dst, and
+        scratch if there are several axes.
         """
 
     def grid_sample(
@@ -452,20 +498,28 @@ class Kernels(Protocol):
         """
         Make a kernel that samples images at the positions in a grid, from -1 to 1 in each dim.
 
-        ``image``: (images, channels, src, dst, rank): sizes of three spatial dims, 1 but for
-        the last ``rank``. ``mode``: "nearest", "linear" or "cubic"; ``padding``: "zeros",
-        "border" or "reflection". ``corners``: -1 and 1 are the centres of the outer elements,
-        else their outer edges. Slots: src (N C D H W), grid (N D H W axis), dst.
+        Args:
+            image: (images, channels, src, dst, rank): the sizes of three spatial dims of src and
+                dst, 1 but for the last ``rank``.
+            mode: "nearest", "linear" or "cubic".
+            padding: "zeros", "border" or "reflection".
+            corners: whether -1 and 1 are the centres of the outer elements, else their outer
+                edges.
+
+        Slots: src (N C D H W), grid (N D H W axis), dst.
         """
 
     def roi_align(self, dtype: str, box_dtype: str, align: Align, index_bytes: int) -> Kernel:
         """
         Make a kernel that resamples boxes of images to one size.
 
-        ``align``: (boxes, images, channels, height, width, rows, columns, largest, samples,
-        most, scale, half_pixel): a box has rows x columns bins, each the largest or else the
-        mean of its samples; samples per bin and dim (0: as many as it spans); most samples
-        along a box; the factor of the boxes' corners; whether pixel centres are at a half.
-        Slots: src (N C H W), boxes (R 4), image (R: indices of ``index_bytes`` bytes), dst,
-        scratch.
+        Args:
+            align: (boxes, images, channels, height, width, rows, columns, largest, samples, most,
+                scale, half_pixel). A box has rows x columns bins; each is the largest, else the
+                mean, of its samples. ``samples``: per bin and dim (0: as many as it spans);
+                ``most``: the most samples along a box; ``scale``: factor of the boxes' corners;
+                half_pixel: whether pixel centres are at a half.
+            index_bytes: bytes of an element of image, the index of a box's image.
+
+        Slots: src (N C H W), boxes (R 4), image (R), dst, scratch.
         """

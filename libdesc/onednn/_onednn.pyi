@@ -223,7 +223,7 @@ class Primitive:
         """
 
     def __vtensor_step__(self) -> object:
-        """Return a capsule with a step of native/include/vtensor/step.h."""
+        """Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it."""
 
     def compiling(self) -> object:
         """
@@ -371,8 +371,8 @@ def batch_normalization(
     Make a normalization of each channel (dim 1).
 
     dst = (src - mean) / sqrt(variance + epsilon) * scale + shift; with ``relu``, max(0,
-    that). Slots: src, mean, variance, scale and shift if wanted, dst; mean, variance, scale
-    and shift have one element of f32 for each channel.
+    that). mean, variance, scale and shift have one element of f32 for each channel. Slots:
+    src, mean, variance, scale (if ``scale``), shift (if ``shift``), dst.
     """
 
 def layer_normalization(
@@ -387,10 +387,10 @@ def layer_normalization(
     """
     Make a normalization over the last dim.
 
-    dst = (src - mean) / sqrt(variance + epsilon) * scale + shift. Slots: src, scale and shift
-    if wanted, mean, variance, dst. mean and variance are results with the descriptor
-    ``stat``: f32 with src's dims but the last. scale and shift have one element of f32 for
-    each element of the last dim.
+    dst = (src - mean) / sqrt(variance + epsilon) * scale + shift. mean and variance are
+    results with the descriptor ``stat``: f32 with src's dims but the last. scale and shift
+    have one element of f32 for each element of the last dim. Slots: src, scale (if
+    ``scale``), shift (if ``shift``), mean, variance, dst.
     """
 
 def recurrent(
@@ -412,13 +412,16 @@ def recurrent(
     """
     Make a layer of a recurrent network of f32; a slot for each descriptor, by its name.
 
-    ``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or
-    "logistic"), "lstm" (gates i f c o), "gru" (u r o), or "lbr_gru", which resets after the
-    product. ``direction``: "forward", "reverse" or "bidirectional". Dims: src_layer T N C,
-    weights_layer 1 D C G O, weights_iter 1 D O G O, bias 1 D G O (one gate more for
-    "lbr_gru"), weights_peephole 1 D 3 O, src_iter and dst_iter (with _c: an lstm's cell
-    state) 1 D N O, dst_layer T N D*O; T time steps, D directions, G gates, O units. Weights
-    may be a ``Desc.any``.
+    Args:
+        kind: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or
+            "logistic"), "lstm" (gates i f c o), "gru" (u r o), or "lbr_gru", which resets after
+            the product.
+        direction: "forward", "reverse" or "bidirectional".
+
+    Dims: src_layer T N C, weights_layer 1 D C G O, weights_iter 1 D O G O, bias 1 D G O (one
+    gate more for "lbr_gru"), weights_peephole 1 D 3 O, src_iter and dst_iter (with _c: an
+    lstm's cell state) 1 D N O, dst_layer T N D*O; T time steps, D directions, G gates, O
+    units. Weights may be a ``Desc.any``.
     """
 
 def softmax(
@@ -479,7 +482,7 @@ def cache_let_go() -> None:
     """
 
 def cache_clear() -> None:
-    """Empty the cache, and set the counts to 0."""
+    """Empty the cache, and set the counts of hits and misses to 0."""
 
 def set_kept_code_limit(limit: int) -> None:
     """

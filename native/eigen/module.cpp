@@ -55,11 +55,14 @@ void bind_signals(nb::module_ &m) {
         "window"_a, "bends"_a,
         R"(Make a kernel for a convolution of f32 that reads src at shifted positions.
 
-``bends``: (groups, parts, outputs, rank, masked): the number of groups of channels, of
-groups of channels that share offsets, of channels of dst, and of spatial dims; whether
-there is a mask. ``window``: as for convolution. Slots: src (N C D H W), weights (O I d
-h w), offset (N parts d h w rank D H W), mask (N parts d h w D H W) if masked, dst,
-scratch.)");
+Args:
+    window: as for convolution.
+    bends: (groups, parts, outputs, rank, masked): the numbers of groups of channels, of
+        groups of channels that share offsets, of channels of dst and of spatial dims;
+        whether there is a mask.
+
+Slots: src (N C D H W), weights (O I d h w), offset (N parts d h w rank D H W, the latter of
+dst), mask (N parts d h w D H W) if masked, dst, scratch.)");
     m.def(
         "fourier",
         [](const std::string &dtype, const FramesRow &row) {
@@ -68,13 +71,17 @@ scratch.)");
         "dtype"_a, "frames"_a,
         R"(Make a kernel for discrete Fourier transforms of frames.
 
-``frames``: (series, size, src_parts, frames, distance, taken, length, bins, dst_parts,
-inverse, mirrored, windowed). src holds ``series`` series of ``size`` numbers of
-``src_parts`` parts (1: real, 2: complex). A series has ``frames`` frames, which begin
-``distance`` numbers apart. A transform takes ``taken`` numbers of a frame, times the
-window, then zeros up to ``length``; if mirrored, their conjugates in reverse order as
-the second half. It gives the first ``bins`` results, of ``dst_parts`` parts. Slots:
-src, window (if windowed), dst, scratch.)");
+Args:
+    dtype: the element type.
+    frames: (series, size, src_parts, frames, distance, taken, length, bins, dst_parts,
+        inverse, mirrored, windowed). src holds ``series`` series of ``size`` numbers of
+        ``src_parts`` parts (1: real, 2: complex). A series has ``frames`` frames, which
+        begin ``distance`` numbers apart. A transform takes ``taken`` numbers of a frame,
+        times the window if windowed, then zeros up to ``length``; if mirrored, the
+        conjugates in reverse order as the second half. dst gets its first ``bins``
+        results, of ``dst_parts`` parts.
+
+Slots: src, window if windowed, dst, scratch.)");
     m.def(
         "determinant",
         [](const std::string &dtype, Index matrices, Index order) {
@@ -96,31 +103,35 @@ Slots: src, dst, scratch.)");
         "network"_a, "given"_a, "length_bytes"_a,
         R"(Make a kernel for a layer of a recurrent network of f32.
 
-``network``: (cell, direction, times, batch, features, units, activations, clip,
-limited, coupled). Cell: "rnn", "gru", "lbr_gru" or "lstm"; direction: "forward",
-"reverse" or "bidirectional"; activations: (name, alpha, beta) for the gates of each
-direction; limited: whether their inputs are cut to -clip .. clip; coupled: whether an
-LSTM's input and forget gates are one. ``given``: the names of optional inputs: "bias",
-"lengths" (integers of ``length_bytes`` bytes), "hidden", "cell", "peepholes". Slots: x
-(T N F), w (dir gate unit F), r (dir gate unit state), the optional inputs in their
-order, y (T dir N unit), the last hidden state, an LSTM's last cell state, scratch.)");
+Args:
+    network: (cell, direction, times, batch, features, units, activations, clip, limited,
+        coupled). Cell: "rnn", "gru", "lbr_gru" or "lstm"; direction: "forward", "reverse"
+        or "bidirectional"; activations: (name, alpha, beta) for the gates of each
+        direction; limited: whether their inputs are cut to -clip .. clip; coupled:
+        whether an LSTM's input and forget gates are coupled.
+    given: the names of optional inputs, in order: "bias", "lengths", "hidden", "cell" or
+        "peepholes".
+    length_bytes: bytes of an element of lengths, 4 or 8.
+
+Slots: x (T N F), w (dir gate unit F), r (dir gate unit state), the optional inputs, y (T
+dir N unit), the last hidden state, an LSTM's last cell state, scratch.)");
 }
 
 void bind(nb::module_ &m) {
     m.attr("level") = VTENSOR_LEVEL;
     m.def("machine_level", &machine_level,
-          R"(Return the best instruction set of these modules that this machine runs.
+          R"(Return the best instruction set, of those with a module, that this machine runs.
 
 One of "baseline", "avx2" and "avx512".)");
     m.attr("version") = std::to_string(EIGEN_WORLD_VERSION) + "." +
                         std::to_string(EIGEN_MAJOR_VERSION) + "." +
                         std::to_string(EIGEN_MINOR_VERSION);
-    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel as a step.")
+    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel, which supplies itself as a step.")
         .def_prop_ro("kernel", &Kernel::name)
         .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes,
                      "Bytes of scratch memory, the step's last slot; 0 if it needs none.")
         .def("__vtensor_step__", &Kernel::capsule,
-             "Return a capsule with a step of native/include/vtensor/step.h.")
+             "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     bind_moves(m);
     bind_signals(m);
@@ -135,11 +146,14 @@ One of "baseline", "avx2" and "avx512".)");
         "shape"_a, "strides"_a, "types"_a, "constants"_a, "program"_a, "pads"_a,
         R"(Make a kernel that runs an element-wise program. Slots: the operands, dst (dense).
 
-``strides``: of each operand along ``shape``, in elements; 0 repeats. ``types``: the
-element types of the operands, then of dst. Values are numbered: operands, ``constants``
-(type, value), then the result of each instruction of ``program``: (function, numbers of
-its values). The last value is written to dst; then the boxes of ``pads``, as for copy,
-are filled.)");
+Args:
+    strides: of each operand along ``shape``, in elements; 0 repeats.
+    types: the element types of the operands, then of dst.
+    constants: (element type, value) each.
+    program: instructions (function, numbers of its arguments). Values are numbered: the
+        operands, the constants, then the result of each instruction. The last result is
+        written to dst.
+    pads: boxes of dst, as for copy, which are filled last.)");
     m.def(
         "joined",
         [](const Ints &shape, const std::vector<Ints> &strides,
@@ -152,8 +166,8 @@ are filled.)");
         "shape"_a, "strides"_a, "types"_a, "constants"_a, "program"_a, "pads"_a, "pieces"_a,
         R"(Make a kernel as of pointwise, whose first operand is divided among several slots.
 
-In each row of that operand, which has dst's order, slot i holds ``pieces[i]`` elements;
-these slots come first.)");
+``pieces``: in each row of that operand, which has dst's order, slot i holds ``pieces[i]``
+elements. These slots come first.)");
     m.def(
         "copy",
         [](const Ints &sizes, const std::vector<BoxRow> &boxes, Index item_bytes) {
@@ -162,10 +176,12 @@ these slots come first.)");
         "sizes"_a, "boxes"_a, "item_bytes"_a,
         R"(Make a kernel that copies boxes of elements. Slots: the sources, then dst.
 
-``sizes``: the number of elements of each source, then of dst. A box is (source, shape,
-from, from_strides, to, to_strides, bits): its offset and strides in the source, then in
-dst, in elements. If source is -1, it is filled with elements of these bits.
-``item_bytes``: bytes of an element, 1, 2, 4 or 8.)");
+Args:
+    sizes: the number of elements of each source, then of dst.
+    boxes: (source, shape, from, from_strides, to, to_strides, bits): the index of a
+        source, and the box's offset and strides in that source, then in dst, in elements.
+        If source is -1, the box of dst is filled with elements of these bits.
+    item_bytes: bytes of an element, 1, 2, 4 or 8.)");
     m.def(
         "product",
         [](const std::string &type, const Ints &batch, const Ints &left, const Ints &right,
@@ -176,8 +192,8 @@ dst, in elements. If source is -1, it is filled with elements of these bits.
         R"(Make a kernel for products of row-major matrices, one per index below ``batch``.
 
 Each is left (``rows`` x ``depth``) times right (``depth`` x ``columns``). ``element``:
-"f32", or "s32", which wraps around. Strides: of left and right along the axes of
-``batch``, in elements. Slots: left, right, dst.)");
+"f32", or "s32", which wraps around. Strides: from one matrix to the next along the axes
+of ``batch``, in elements. Slots: left, right, dst.)");
     m.def(
         "dynamic_quantize",
         [](Index size, const std::vector<BoxRow> &pads) {
@@ -196,11 +212,14 @@ Slots: src, dst, scale (f32), zero (u8: the code of 0).)");
         "element"_a, "window"_a, "groups"_a, "outputs"_a,
         R"(Make a kernel for a convolution, channels last.
 
-``element``: "f32", or "s32", which wraps around. ``window``: (images, channels, src,
-dst, kernel, strides, dilations, begin): sizes of src, of dst and of the window, then
-its strides, dilations and pads at the beginning, in elements of three spatial dims.
-``outputs``: channels of dst in each group. Slots: src, weights (G d h w I O), dst,
-scratch if needed.)");
+Args:
+    element: "f32", or "s32", which wraps around.
+    window: (images, channels, src, dst, kernel, strides, dilations, begin): the sizes of
+        src, of dst and of the window, then its strides, dilations and pads at the
+        beginning, each along three spatial dims, in elements.
+    outputs: channels of dst in each group.
+
+Slots: src, weights (group, window, channel of src, channel of dst), dst, scratch if needed.)");
     m.def(
         "depthwise",
         [](const std::string &type, const WindowRow &row, Index multiplier) {
@@ -209,8 +228,8 @@ scratch if needed.)");
         "element"_a, "window"_a, "multiplier"_a,
         R"(Make a kernel for a depthwise convolution, channels last.
 
-``element``, ``window``: as for convolution. ``multiplier``: M, channels of dst for each
-of src. Slots: src, weights (d h w C M), dst.)");
+``element``, ``window``: as for convolution. ``multiplier``: channels of dst for each of
+src. Slots: src, weights (window, channel of src, channel of dst), dst.)");
     m.def(
         "pooling",
         [](const std::string &kind, const WindowRow &row, const Ints &end, float power) {
@@ -244,11 +263,15 @@ convolution.)");
         "kind"_a, "element"_a, "src"_a, "dst"_a, "kept"_a, "reduced"_a, "pads"_a,
         R"(Make a kernel for a reduction over boxes. Slots: src, dst.
 
-``kind``: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
-"log_sum_exp". ``element``: the element type. ``src``, ``dst``: their numbers of
-elements. Boxes are as for copy. An element of dst in a box of ``kept`` is the reduction
-of the elements of src at its offset there plus any offset of a box of ``reduced``. The
-boxes of ``pads`` are filled last.)");
+Args:
+    kind: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+        "log_sum_exp".
+    element: the element type.
+    src, dst: their numbers of elements.
+    kept: boxes, as for copy, of the elements of dst: each is the reduction of the
+        elements of src at its offset in src plus each offset of the boxes of ``reduced``.
+    reduced: boxes, as for copy, whose offsets in dst are not read.
+    pads: boxes of dst, as for copy, which are filled last.)");
     m.def(
         "normalization",
         [](const std::string &kind, const std::string &type, const std::string &parameter_type,
@@ -260,12 +283,17 @@ boxes of ``pads`` are filled last.)");
         "kind"_a, "element"_a, "parameter_type"_a, "shape"_a, "first"_a, "last"_a, "parameters"_a, "epsilon"_a,
         R"(Make a kernel for a normalization over the axes ``first`` to ``last`` - 1.
 
-dst = (src - mean) * factor * scale + shift. ``kind``: "layer" (factor 1 / sqrt(variance
-+ epsilon)), "mean_variance" (1 / (deviation + epsilon)), or, without a mean, "rms" (1 /
-sqrt(mean square + epsilon)), "l1" or "l2" (1 / norm). ``parameters``: strides along
-``shape``, in elements, of src, dst, scale and shift; the last two may be missing. src
-and dst are dense if axes follow the reduced ones. Slots: src, scale, shift, dst, and
-for "layer" the mean and the factor, of f32.)");
+dst = (src - mean) * factor * scale + shift.
+
+Args:
+    kind: "layer" (factor 1 / sqrt(variance + epsilon)), "mean_variance" (1 / (deviation +
+        epsilon)), or, without a mean, "rms" (1 / sqrt(mean square + epsilon)), "l1" or "l2"
+        (1 / norm).
+    element, parameter_type: the element types of src and dst, and of scale and shift.
+    parameters: strides along ``shape``, in elements, of src, dst, scale and shift; the last
+        two may be missing. src and dst are dense if axes follow the reduced ones.
+
+Slots: src, scale, shift, dst, and for "layer" the mean and the factor, of f32.)");
     m.def(
         "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
         "rows"_a, "length"_a,
@@ -280,12 +308,17 @@ for "layer" the mean and the factor, of f32.)");
         "batch"_a, "sizes"_a, "strides"_a, "masks"_a, "scale"_a, "masked"_a, "zero"_a,
         R"(Make a kernel for attention: softmax(scale * q * k^T, masked) * v.
 
-``batch``: sizes of the axes before queries or keys. ``sizes``: (queries, keys, columns
-of q and k, columns of v and dst). ``strides``: of q, k, v and dst along the batch's
-axes, then the offset of each row in its batch, in elements. ``masks``: (strides along
-the batch's axes, queries and keys; whether it holds truth values). A score becomes
-``masked`` where a truth mask is false; other masks are added. ``zero``: whether a query
-whose weights are NaN gets 0. Slots: q, k, v, the masks, dst.)");
+Args:
+    batch: the sizes of the axes before queries or keys.
+    sizes: (queries, keys, columns of q and k, columns of v and dst).
+    strides: of q, k, v and dst, in elements: along the axes of batch, then the offset of
+        each row within its batch.
+    masks: (strides along the axes of batch, queries and keys; whether it holds truth
+        values) each. A score becomes ``masked`` where a truth mask is false; other masks
+        are added.
+    zero: whether a query whose weights are NaN gets 0.
+
+Slots: q, k, v, the masks, dst.)");
     m.def(
         "lrn",
         [](Index count, Index length, Index size, float alpha, float beta, float bias) {

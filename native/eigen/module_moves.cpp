@@ -39,9 +39,11 @@ void bind_places(nb::module_ &m) {
         "axes"_a, "src_elements"_a, "bits"_a, "item_bytes"_a,
         R"(Make a kernel that copies elements at fixed positions of src. Slots: src, dst (dense).
 
-``axes``: for each axis of dst, runs (count, begin, stride) of its elements: ``count``
-of them have the offsets begin, begin + stride, ... in src; those with begin -1 are
-filled with ``bits``. An element's offset in src is the sum of its axes' offsets.)");
+Args:
+    axes: for each axis of dst, runs (count, begin, stride): the next ``count`` indices
+        have the offsets begin, begin + stride, ... in src; begin -1: they are filled. An
+        element's offset in src is the sum of its axes' offsets.
+    bits: the bits of an element that fills.)");
     m.def(
         "gather",
         [](const PlacesRow &places, Index index_bytes, Index item_bytes) {
@@ -50,12 +52,16 @@ filled with ``bits``. An element's offset in src is the sum of its axes' offsets
         "places"_a, "index_bytes"_a, "item_bytes"_a,
         R"(Make a kernel that copies elements at indexed positions of src.
 
-``places``: (shape, strides, bases, axes, inner, indices, elements). For each point
-below shape, ``inner`` elements are copied. They begin in src at the sum of point *
-bases, plus an index times the stride for each of axes: (size, stride, name). These
-indices, one for each of axes, begin in the slot indices at the sum of point * strides.
-``indices``, ``elements``: numbers of elements of the slots indices and src. Slots: src,
-indices, dst (dense).)");
+Args:
+    places: (shape, strides, bases, axes, inner, indices, elements). For each point below
+        shape, ``inner`` contiguous elements are copied. They begin in src at the sum of
+        point * bases, plus, for each of axes (size, stride, name), index * stride. The
+        indices of a point, one for each of axes, are contiguous in the slot indices from
+        the sum of point * strides on. ``indices``, ``elements``: the numbers of elements
+        of the slots indices and src.
+    index_bytes, item_bytes: bytes of an index and of an element.
+
+Slots: src, indices, dst (dense).)");
     m.def(
         "scatter",
         [](const PlacesRow &places, Index index_bytes, const std::string &dtype,
@@ -91,23 +97,29 @@ void bind_written(nb::module_ &m) {
         "cache"_a, "item_bytes"_a,
         R"(Make a kernel that copies src and overwrites some elements of each row.
 
-``cache``: (outer, axis, count, inner, starts, circular): outer rows along an axis
-(size, stride, name), with ``inner`` elements for each of its indices. In each row
-``count`` indices are overwritten, from the start of its batch on; ``starts``: number of
-batches, or -1: all start at 0. circular: index 0 follows the last. Slots: src, update,
-start (s64, unless starts is -1), dst.)");
+Args:
+    cache: (outer, axis, count, inner, starts, circular). There are ``outer`` rows along an
+        axis (size, stride, name), with ``inner`` elements for each index. In each row
+        ``count`` indices are overwritten, from the start of its batch on. ``starts``: the
+        number of batches, or -1: all start at 0. circular: index 0 follows the last.
+
+Slots: src, update, start (s64; none if starts is -1), dst.)");
     m.def(
         "unpool",
         [](Index layers, Index each, const Ints &counted, const Ints &dst, Index item_bytes) {
             return Kernel(unpool(layers, each, counted, dst, item_bytes));
         },
         "layers"_a, "each"_a, "counted"_a, "dst"_a, "item_bytes"_a,
-        R"(Make a kernel that writes zeros, and src at indexed positions.
+        R"(Make a kernel for MaxUnpool: zeros, with the elements of src at indexed positions.
 
-``layers``: number of images times channels, with ``each`` elements of src. An index
-counts the elements of an image of all layers with the spatial sizes ``counted``; one
-outside of it is skipped. ``dst``: the spatial sizes of dst, at least as large. Slots:
-src, indices (s64), dst.)");
+Args:
+    layers: the number of images times channels.
+    each: elements of src in a layer.
+    counted: the spatial sizes of the image, of all layers, whose elements an index
+        counts; an index outside of it is skipped.
+    dst: the spatial sizes of dst, at least as large.
+
+Slots: src, indices (s64), dst.)");
 }
 
 void bind_rows(nb::module_ &m) {
@@ -181,9 +193,10 @@ void bind_samples(nb::module_ &m) {
         "dtype"_a, "axes"_a,
         R"(Make a kernel for weighted sums along one axis of an image after another.
 
-``axes``: (outer, from, inner, ends, near, weights): the number of elements before,
-along and after the axis in src; for each element of dst, where its summands end in near
-and weights: the index in src and the weight of each summand. Slots: src, dst, scratch.)");
+``axes``: (outer, from, inner, ends, near, weights) each: the number of elements before,
+along and after the axis in src; for each element of dst, the end of its summands in near
+and weights; the index in src of each summand, and its weight. Slots: src, dst, and
+scratch if there are several axes.)");
     m.def(
         "grid_sample",
         [](const std::string &dtype, const std::string &grid_dtype, const SampledRow &image,
@@ -194,10 +207,15 @@ and weights: the index in src and the weight of each summand. Slots: src, dst, s
         "dtype"_a, "grid_dtype"_a, "image"_a, "mode"_a, "padding"_a, "corners"_a,
         R"(Make a kernel that samples images at the positions in a grid, from -1 to 1 in each dim.
 
-``image``: (images, channels, src, dst, rank): sizes of three spatial dims, 1 but for
-the last ``rank``. ``mode``: "nearest", "linear" or "cubic"; ``padding``: "zeros",
-"border" or "reflection". ``corners``: -1 and 1 are the centres of the outer elements,
-else their outer edges. Slots: src (N C D H W), grid (N D H W axis), dst.)");
+Args:
+    image: (images, channels, src, dst, rank): the sizes of three spatial dims of src and
+        dst, 1 but for the last ``rank``.
+    mode: "nearest", "linear" or "cubic".
+    padding: "zeros", "border" or "reflection".
+    corners: whether -1 and 1 are the centres of the outer elements, else their outer
+        edges.
+
+Slots: src (N C D H W), grid (N D H W axis), dst.)");
     m.def(
         "roi_align",
         [](const std::string &dtype, const std::string &box_dtype, const AlignRow &align,
@@ -208,12 +226,15 @@ else their outer edges. Slots: src (N C D H W), grid (N D H W axis), dst.)");
         "dtype"_a, "box_dtype"_a, "align"_a, "index_bytes"_a,
         R"(Make a kernel that resamples boxes of images to one size.
 
-``align``: (boxes, images, channels, height, width, rows, columns, largest, samples,
-most, scale, half_pixel): a box has rows x columns bins, each the largest or else the
-mean of its samples; samples per bin and dim (0: as many as it spans); most samples
-along a box; the factor of the boxes' corners; whether pixel centres are at a half.
-Slots: src (N C H W), boxes (R 4), image (R: indices of ``index_bytes`` bytes), dst,
-scratch.)");
+Args:
+    align: (boxes, images, channels, height, width, rows, columns, largest, samples, most,
+        scale, half_pixel). A box has rows x columns bins; each is the largest, else the
+        mean, of its samples. ``samples``: per bin and dim (0: as many as it spans);
+        ``most``: the most samples along a box; ``scale``: factor of the boxes' corners;
+        half_pixel: whether pixel centres are at a half.
+    index_bytes: bytes of an element of image, the index of a box's image.
+
+Slots: src (N C H W), boxes (R 4), image (R), dst, scratch.)");
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ An open layout is replaced by the one that oneDNN chose.)")
 
 None if this is the last one.)")
         .def("__vtensor_step__", &step_capsule,
-             "Return a capsule with a step of native/include/vtensor/step.h.")
+             "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
         .def("compiling", &compiling_capsule,
              R"(Return a capsule with a step without slots that compiles this primitive.
 
@@ -268,8 +268,8 @@ void bind_norms(nb::module_ &m) {
         R"(Make a normalization of each channel (dim 1).
 
 dst = (src - mean) / sqrt(variance + epsilon) * scale + shift; with ``relu``, max(0,
-that). Slots: src, mean, variance, scale and shift if wanted, dst; mean, variance, scale
-and shift have one element of f32 for each channel.)");
+that). mean, variance, scale and shift have one element of f32 for each channel. Slots:
+src, mean, variance, scale (if ``scale``), shift (if ``shift``), dst.)");
     m.def(
         "layer_normalization",
         [](const Desc &src, const Desc &stat, const Desc &dst, double epsilon, bool scale,
@@ -280,10 +280,10 @@ and shift have one element of f32 for each channel.)");
         "attr"_a = nb::none(), WithoutLock(),
         R"(Make a normalization over the last dim.
 
-dst = (src - mean) / sqrt(variance + epsilon) * scale + shift. Slots: src, scale and shift
-if wanted, mean, variance, dst. mean and variance are results with the descriptor
-``stat``: f32 with src's dims but the last. scale and shift have one element of f32 for
-each element of the last dim.)");
+dst = (src - mean) / sqrt(variance + epsilon) * scale + shift. mean and variance are
+results with the descriptor ``stat``: f32 with src's dims but the last. scale and shift
+have one element of f32 for each element of the last dim. Slots: src, scale (if
+``scale``), shift (if ``shift``), mean, variance, dst.)");
     m.def(
         "recurrent",
         [](const std::string &kind, const std::string &direction, const Desc &src,
@@ -302,13 +302,16 @@ each element of the last dim.)");
         "activation"_a = "", "alpha"_a = 0.0, WithoutLock(),
         R"(Make a layer of a recurrent network of f32; a slot for each descriptor, by its name.
 
-``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or
-"logistic"), "lstm" (gates i f c o), "gru" (u r o), or "lbr_gru", which resets after the
-product. ``direction``: "forward", "reverse" or "bidirectional". Dims: src_layer T N C,
-weights_layer 1 D C G O, weights_iter 1 D O G O, bias 1 D G O (one gate more for
-"lbr_gru"), weights_peephole 1 D 3 O, src_iter and dst_iter (with _c: an lstm's cell
-state) 1 D N O, dst_layer T N D*O; T time steps, D directions, G gates, O units. Weights
-may be a ``Desc.any``.)");
+Args:
+    kind: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or
+        "logistic"), "lstm" (gates i f c o), "gru" (u r o), or "lbr_gru", which resets after
+        the product.
+    direction: "forward", "reverse" or "bidirectional".
+
+Dims: src_layer T N C, weights_layer 1 D C G O, weights_iter 1 D O G O, bias 1 D G O (one
+gate more for "lbr_gru"), weights_peephole 1 D 3 O, src_iter and dst_iter (with _c: an
+lstm's cell state) 1 D N O, dst_layer T N D*O; T time steps, D directions, G gates, O
+units. Weights may be a ``Desc.any``.)");
     m.def(
         "softmax",
         [](const Desc &src, const Desc &dst, int axis, bool log, const Attr *attr) {
@@ -376,7 +379,8 @@ without bounds or gelu, which were then applied exactly.)");
 
 A primitive stays if a step holds it, if it is among those used last, or if oneDNN never
 frees its code.)");
-    m.def("cache_clear", &cache_clear, WithoutLock(), "Empty the cache, and set the counts to 0.");
+    m.def("cache_clear", &cache_clear, WithoutLock(),
+          "Empty the cache, and set the counts of hits and misses to 0.");
     m.def("set_kept_code_limit", &set_kept_code_limit, "limit"_a,
           R"(Limit the number of convolutions that are compiled to code that oneDNN never frees.
 

@@ -268,14 +268,18 @@ with this object.)")
                      "-> None"),
              R"(Queue one item: to read bytes of a file, then to run steps one after the other.
 
-``pieces``: pairs of a step and its memory, as for ``execute``; None in place of memory that
-the step reads stands for the bytes of the file. ``source``: the file or its descriptor,
-which the caller keeps open, the offset of the first row, the number of rows, the bytes of a
-row, and the bytes from the beginning of a row to that of the next. ``factors``: a list of
-numbers, and how many f32 numbers of the file each of them multiplies, in f64; the list
-repeats. ``factor``: a buffer whose subnormal floats are cleared at the end, as by
-``clear_subnormals``. Memory and file are kept alive until then. If unfinished items hold
-more than 32 MiB, the call waits for all of them first.
+If unfinished items hold more than 32 MiB, the call waits for all of them first.
+
+Args:
+    pieces: pairs of a step and its memory, as for ``execute``; None in place of memory that
+        the step reads stands for the bytes of the file.
+    factor: a buffer whose subnormal floats are cleared at the end, as by
+        ``clear_subnormals``; it, all memory and the file are kept alive until then.
+    source: the file or its descriptor, which the caller keeps open; the offset of the first
+        row, the number of rows, the bytes of a row, and the bytes from the beginning of a
+        row to that of the next.
+    factors: a list of numbers, and how many f32 numbers of the file each of them
+        multiplies, in f64; the list repeats.
 
 Raises:
     TypeError, ValueError: as ``execute``; also if ``source`` or ``factors`` is invalid.

@@ -175,18 +175,22 @@ the arena meanwhile.)")
     nb::class_<PyProgram>(m, "Program", nb::is_final(), nb::type_slots(slots),
                           R"(Recorded steps, run one after the other without Python.
 
-``regions``: an object with a buffer is a constant, which is kept alive; an Arena stands
-for the pages that it has when a run starts, at least as many as now; a number is the size
-in bytes of memory that each run binds. ``steps``: pairs of a native step and a (region,
-byte offset) for each plane of each slot, or of a callable, which is called with the
-interpreter's lock, and nothing. ``size_count``: the number of sizes of each run;
-``step_sizes``: from the index of a step that takes sizes to their indices among the
-run's. Offsets hold for the largest sizes; bound memory may be as small as a run's sizes
-need. ``repeatable``: no step changes memory that it reads, except memory that the steps
-have written, so that a run may be repeated. Floating-point flags that steps leave
-unchecked (``doubt`` in step.h) are then checked once, at the end, and a run that raised
-one is repeated with steps that check themselves. A program that calls Python, or uses a
-device's queue, is never repeated.
+Args:
+    regions: the memory of slots. An object with a buffer is a constant, which is kept
+        alive; an Arena stands for the pages that it has when a run starts, at least as
+        many as now; a number is the size in bytes of memory that each run binds.
+    steps: pairs of a native step and a (region, byte offset) for each plane of each slot;
+        or of a callable, which is called with the interpreter's lock, and an empty list.
+        Offsets hold for the largest sizes; bound memory may be as small as a run's sizes
+        need.
+    size_count: the number of sizes of each run.
+    step_sizes: from the index of a step that takes sizes to their indices among the
+        run's.
+    repeatable: no step changes memory that it reads, except memory that the steps have
+        written. Floating-point flags that steps leave unchecked (``doubt`` in step.h) are
+        then checked once, at the end, and a run that raised one is repeated with steps
+        that check themselves. A program that calls Python, or uses a device's queue, is
+        never repeated.
 
 Raises:
     TypeError: a step is neither a step nor a callable, or a region has no buffer.

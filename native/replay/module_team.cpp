@@ -147,14 +147,18 @@ void bind_team(nb::module_ &m) {
     nb::class_<PyTeam>(m, "Team", nb::is_final(),
                        R"(A thread with an OpenMP team and a queue of work.
 
-The team has ``threads`` threads, this one included. Work that this thread asks for itself
-(a call-back step that runs a session of its own) runs at once. If no other work runs or
-waits, a program that does not call Python may run on its caller's thread: always if
-``threads`` is 1, else after many runs of that caller in a row. A signal, such as Ctrl-C,
-asks the work to end; programs end between two steps. When the interpreter ends, all teams
-are closed. ``waits_for_caller``: called now and then by a thread whose work is in the
-queue; True means that the team's thread waits for that one, so that the work would never
-begin: the waiting thread gets Circular.
+Work that this thread asks for itself (a call-back step that runs a session of its own) runs
+at once. If no other work runs or waits, a program that does not call Python may run on its
+caller's thread: always if ``threads`` is 1, else after many runs of that caller in a row. A
+signal, such as Ctrl-C, asks the work to end; programs end between two steps. When the
+interpreter ends, all teams are closed.
+
+Args:
+    threads: the number of threads of the OpenMP team, this one included.
+    name: the thread's name, of which 15 bytes are used.
+    waits_for_caller: called now and then by a thread whose work is in the queue. True means
+        that the team's thread waits for that one, so that the work would never begin: the
+        waiting thread gets Circular.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024).
@@ -179,13 +183,16 @@ Raises:
                      "exponents: collections.abc.Sequence[tuple[int, int]] = ()) -> bool"),
              R"(Run a program's steps, without the interpreter's lock, and wait.
 
-Returns whether all numbers in the bindings are finite. ``exponents``: for each binding, as
-for ``finite``; without exponents the result is True.
+Returns whether all numbers in the bindings are finite.
 
-``bindings``: a buffer for each region that is a number, in order. ``times``: a buffer of
-two int64 for each step, which get its begin and its end in nanoseconds of the steady
-clock. ``sizes``: as many as the program has. ``queue``: a capsule named "vtensor.queue",
-for steps of a device; the caller then waits for the queue.
+Args:
+    bindings: a buffer for each region that is a number, in order.
+    times: a buffer of two int64 for each step, which get its begin and its end in
+        nanoseconds of the steady clock; None: no times.
+    sizes: as many as the program has.
+    queue: a capsule named "vtensor.queue", for steps of a device; the caller then waits for
+        the queue.
+    exponents: for each binding, as for ``finite``; without exponents the result is True.
 
 Raises:
     TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
@@ -198,7 +205,7 @@ Raises:
     RuntimeError: another run, perhaps the one that calls this, uses the program or its
         arena.)")
         .def_prop_ro("waiting", &PyTeam::waiting,
-                     "The number of threads that wait for work that they asked for.")
+                     "The number of threads that wait for work of this team.")
         .def("close", &PyTeam::close,
              "End the thread after the step in progress; work in its queue raises Stopped.");
     nb::class_<Crowding>(m, "Crowding", nb::is_final(),
@@ -230,8 +237,11 @@ Runs of teams set it themselves later. ``threads``: the team's number of threads
                      R"(A schedule of runs under a CPU quota.
 
 A run waits before it begins, so that the system does not stop it in its middle. Teams use
-a schedule after ``limit_processors``. The quota is ``processors`` processors in each
-period of ``period`` nanoseconds.
+a schedule after ``limit_processors``.
+
+Args:
+    processors: how many processors the process may use, on average over each period.
+    period: the period of the quota, in nanoseconds.
 
 Raises:
     ValueError: ``processors`` or ``period`` is not above 0, or is infinite.)")
@@ -251,9 +261,11 @@ Raises:
              "now"_a, "used"_a, "threads"_a, "run"_a,
              R"(Return how long the next run has to wait before it begins, in nanoseconds.
 
-``now``: the time on any clock; ``used``: the processor time that the process has used
-until then; ``threads``: the run's number of threads; ``run``: the time that the last run
-took; all times in nanoseconds.
+Args:
+    now: the time on any clock, in nanoseconds.
+    used: the processor time that the process has used until then, in nanoseconds.
+    threads: the run's number of threads.
+    run: the time that the last run took, in nanoseconds.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024), or ``run`` negative.)");
@@ -263,9 +275,10 @@ Raises:
             limit_processors(processors, std::chrono::nanoseconds(period));
         },
         "processors"_a, "period"_a,
-        R"(Set the CPU quota of this process: processors in each period of nanoseconds.
+        R"(Set the CPU quota of this process, with which runs of all teams then comply.
 
-Runs of all teams comply. Infinitely many processors mean no quota.
+``processors``: how many processors it may use, on average over each ``period``
+(nanoseconds); infinity: no quota.
 
 Raises:
     ValueError: ``processors`` or ``period`` is not above 0.)");

@@ -22,15 +22,15 @@ void bind(nb::module_ &m) {
     m.attr("level") = VTENSOR_LEVEL;
     m.attr("lanes") = kLanes;
     m.def("machine_level", &eigen::machine_level,
-          R"(Return the best instruction set of these modules that this machine runs.
+          R"(Return the best instruction set, of those with a module, that this machine runs.
 
 One of "baseline", "avx2" and "avx512".)");
-    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel as a step.")
+    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel, which supplies itself as a step.")
         .def_prop_ro("kernel", &Kernel::name)
         .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes,
                      "Bytes of scratch memory, the step's last slot; 0 if it needs none.")
         .def("__vtensor_step__", &Kernel::capsule,
-             "Return a capsule with a step of native/include/vtensor/step.h.")
+             "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     m.def(
         "convolution",
@@ -46,18 +46,21 @@ One of "baseline", "avx2" and "avx512".)");
         "high"_a,
         R"(Make a kernel for a convolution of f32 in tiles.
 
-Slots: src, weights, bias and other if any, dst, scratch if needed. Sizes have two
-numbers: down and across. ``begin``: pads before the image; ``results``: of a tile;
-``step``: the filter's stride, 1 or 2. ``src_block``, ``dst_block``: channels of a block
-after the spatial dims; 0: channels last. ``bias``: whether a number per channel is
-added to the results; ``other``: whether a tensor laid out as dst is. Then results are
-brought between ``low`` and ``high``.
+Args:
+    src, dst, begin, taps, results: sizes of src and dst, pads before the image, taps of the
+        filter, and results of a tile: down, and across.
+    step: the filter's stride, 1 or 2.
+    src_block, dst_block: channels of a block after the spatial dims; 0: channels last.
+    bias, other: whether a number per channel, and a tensor like dst, is added to results.
+    low, high: bounds between which results are brought last.
+
+Slots: src, weights, bias and other if any, dst, scratch if needed.
 
 Weights are transformed, and laid out as products down, products across, panels of 32
-outputs, channels, 32 outputs; with groups, as products down, products across, vectors
-of outputs, the channels that each of their lanes sees, lanes. A filter of one element
-has tiles of one result, and its weights are not transformed. With stride 2 the filter
-is four filters (phases) of ``taps`` taps: in the weights, each channel stands for its
+outputs, channels, 32 outputs; with groups, as products down, products across, vectors of
+outputs, the channels that each of their lanes sees, lanes. A filter of one element has
+tiles of one result, and its weights are not transformed. With stride 2 the filter is
+four filters (phases) of ``taps`` taps: in the weights, each channel stands for its
 phases down, then across; and a ``src_block`` of 1 means one channel after another.)");
     m.def(
         "depthwise",

@@ -143,14 +143,18 @@ class Aside:
         """
         Queue one item: to read bytes of a file, then to run steps one after the other.
 
-        ``pieces``: pairs of a step and its memory, as for ``execute``; None in place of memory that
-        the step reads stands for the bytes of the file. ``source``: the file or its descriptor,
-        which the caller keeps open, the offset of the first row, the number of rows, the bytes of a
-        row, and the bytes from the beginning of a row to that of the next. ``factors``: a list of
-        numbers, and how many f32 numbers of the file each of them multiplies, in f64; the list
-        repeats. ``factor``: a buffer whose subnormal floats are cleared at the end, as by
-        ``clear_subnormals``. Memory and file are kept alive until then. If unfinished items hold
-        more than 32 MiB, the call waits for all of them first.
+        If unfinished items hold more than 32 MiB, the call waits for all of them first.
+
+        Args:
+            pieces: pairs of a step and its memory, as for ``execute``; None in place of memory that
+                the step reads stands for the bytes of the file.
+            factor: a buffer whose subnormal floats are cleared at the end, as by
+                ``clear_subnormals``; it, all memory and the file are kept alive until then.
+            source: the file or its descriptor, which the caller keeps open; the offset of the first
+                row, the number of rows, the bytes of a row, and the bytes from the beginning of a
+                row to that of the next.
+            factors: a list of numbers, and how many f32 numbers of the file each of them
+                multiplies, in f64; the list repeats.
 
         Raises:
             TypeError, ValueError: as ``execute``; also if ``source`` or ``factors`` is invalid.
@@ -236,18 +240,22 @@ class Program:
     """
     Recorded steps, run one after the other without Python.
 
-    ``regions``: an object with a buffer is a constant, which is kept alive; an Arena stands
-    for the pages that it has when a run starts, at least as many as now; a number is the size
-    in bytes of memory that each run binds. ``steps``: pairs of a native step and a (region,
-    byte offset) for each plane of each slot, or of a callable, which is called with the
-    interpreter's lock, and nothing. ``size_count``: the number of sizes of each run;
-    ``step_sizes``: from the index of a step that takes sizes to their indices among the
-    run's. Offsets hold for the largest sizes; bound memory may be as small as a run's sizes
-    need. ``repeatable``: no step changes memory that it reads, except memory that the steps
-    have written, so that a run may be repeated. Floating-point flags that steps leave
-    unchecked (``doubt`` in step.h) are then checked once, at the end, and a run that raised
-    one is repeated with steps that check themselves. A program that calls Python, or uses a
-    device's queue, is never repeated.
+    Args:
+        regions: the memory of slots. An object with a buffer is a constant, which is kept
+            alive; an Arena stands for the pages that it has when a run starts, at least as
+            many as now; a number is the size in bytes of memory that each run binds.
+        steps: pairs of a native step and a (region, byte offset) for each plane of each slot;
+            or of a callable, which is called with the interpreter's lock, and an empty list.
+            Offsets hold for the largest sizes; bound memory may be as small as a run's sizes
+            need.
+        size_count: the number of sizes of each run.
+        step_sizes: from the index of a step that takes sizes to their indices among the
+            run's.
+        repeatable: no step changes memory that it reads, except memory that the steps have
+            written. Floating-point flags that steps leave unchecked (``doubt`` in step.h) are
+            then checked once, at the end, and a run that raised one is repeated with steps
+            that check themselves. A program that calls Python, or uses a device's queue, is
+            never repeated.
 
     Raises:
         TypeError: a step is neither a step nor a callable, or a region has no buffer.
@@ -278,14 +286,18 @@ class Team:
     """
     A thread with an OpenMP team and a queue of work.
 
-    The team has ``threads`` threads, this one included. Work that this thread asks for itself
-    (a call-back step that runs a session of its own) runs at once. If no other work runs or
-    waits, a program that does not call Python may run on its caller's thread: always if
-    ``threads`` is 1, else after many runs of that caller in a row. A signal, such as Ctrl-C,
-    asks the work to end; programs end between two steps. When the interpreter ends, all teams
-    are closed. ``waits_for_caller``: called now and then by a thread whose work is in the
-    queue; True means that the team's thread waits for that one, so that the work would never
-    begin: the waiting thread gets Circular.
+    Work that this thread asks for itself (a call-back step that runs a session of its own) runs
+    at once. If no other work runs or waits, a program that does not call Python may run on its
+    caller's thread: always if ``threads`` is 1, else after many runs of that caller in a row. A
+    signal, such as Ctrl-C, asks the work to end; programs end between two steps. When the
+    interpreter ends, all teams are closed.
+
+    Args:
+        threads: the number of threads of the OpenMP team, this one included.
+        name: the thread's name, of which 15 bytes are used.
+        waits_for_caller: called now and then by a thread whose work is in the queue. True means
+            that the team's thread waits for that one, so that the work would never begin: the
+            waiting thread gets Circular.
 
     Raises:
         ValueError: ``threads`` is out of range (1 to 1024).
@@ -317,13 +329,16 @@ class Team:
         """
         Run a program's steps, without the interpreter's lock, and wait.
 
-        Returns whether all numbers in the bindings are finite. ``exponents``: for each binding, as
-        for ``finite``; without exponents the result is True.
+        Returns whether all numbers in the bindings are finite.
 
-        ``bindings``: a buffer for each region that is a number, in order. ``times``: a buffer of
-        two int64 for each step, which get its begin and its end in nanoseconds of the steady
-        clock. ``sizes``: as many as the program has. ``queue``: a capsule named "vtensor.queue",
-        for steps of a device; the caller then waits for the queue.
+        Args:
+            bindings: a buffer for each region that is a number, in order.
+            times: a buffer of two int64 for each step, which get its begin and its end in
+                nanoseconds of the steady clock; None: no times.
+            sizes: as many as the program has.
+            queue: a capsule named "vtensor.queue", for steps of a device; the caller then waits for
+                the queue.
+            exponents: for each binding, as for ``finite``; without exponents the result is True.
 
         Raises:
             TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
@@ -339,7 +354,7 @@ class Team:
 
     @property
     def waiting(self) -> int:
-        """The number of threads that wait for work that they asked for."""
+        """The number of threads that wait for work of this team."""
 
     def close(self) -> None:
         """End the thread after the step in progress; work in its queue raises Stopped."""
@@ -381,8 +396,11 @@ class Pace:
     A schedule of runs under a CPU quota.
 
     A run waits before it begins, so that the system does not stop it in its middle. Teams use
-    a schedule after ``limit_processors``. The quota is ``processors`` processors in each
-    period of ``period`` nanoseconds.
+    a schedule after ``limit_processors``.
+
+    Args:
+        processors: how many processors the process may use, on average over each period.
+        period: the period of the quota, in nanoseconds.
 
     Raises:
         ValueError: ``processors`` or ``period`` is not above 0, or is infinite.
@@ -393,9 +411,11 @@ class Pace:
         """
         Return how long the next run has to wait before it begins, in nanoseconds.
 
-        ``now``: the time on any clock; ``used``: the processor time that the process has used
-        until then; ``threads``: the run's number of threads; ``run``: the time that the last run
-        took; all times in nanoseconds.
+        Args:
+            now: the time on any clock, in nanoseconds.
+            used: the processor time that the process has used until then, in nanoseconds.
+            threads: the run's number of threads.
+            run: the time that the last run took, in nanoseconds.
 
         Raises:
             ValueError: ``threads`` is out of range (1 to 1024), or ``run`` negative.
@@ -403,9 +423,10 @@ class Pace:
 
 def limit_processors(processors: float, period: int) -> None:
     """
-    Set the CPU quota of this process: processors in each period of nanoseconds.
+    Set the CPU quota of this process, with which runs of all teams then comply.
 
-    Runs of all teams comply. Infinitely many processors mean no quota.
+    ``processors``: how many processors it may use, on average over each ``period``
+    (nanoseconds); infinity: no quota.
 
     Raises:
         ValueError: ``processors`` or ``period`` is not above 0.
@@ -415,12 +436,17 @@ class Request:
     """
     Runs of a program in one call, for inputs of known types and shapes.
 
-    ``names``: the names of the wanted outputs; ``every``: whether these are all outputs of
-    the network. ``inputs``: for each its name, and the array's element type, shape and
-    alignment in bytes. ``own``: the bytes of each memory that a run allocates for outputs.
-    ``outputs``: for each the index of its memory in ``own``, and the array's element type,
-    shape and strides in bytes. ``exponents``: for ``inputs``, then ``own``, as for
-    ``Team.run``. ``ndarray``, ``empty``, ``uint8``: NumPy's.
+    Args:
+        team: the team that runs the program.
+        names: the names of the wanted outputs.
+        every: whether these are all outputs of the network.
+        inputs: for each input its name, and the array's element type, shape and alignment in
+            bytes.
+        own: the bytes of each memory that a run allocates for outputs.
+        outputs: for each output the index of its memory in ``own``, and the array's element
+            type, shape and strides in bytes.
+        exponents: for each of ``inputs``, then of ``own``, as for ``Team.run``.
+        ndarray, empty, uint8: NumPy's.
 
     Raises:
         ValueError: the program calls Python; there is not one input, or memory, for each region
@@ -445,11 +471,13 @@ class Request:
         """
         Run the program and return the outputs as new arrays.
 
-        ``names``: a list of names of outputs, or None for all; ``arrays``: a dict from the names
-        of inputs to their arrays. Returns None, and runs nothing, if the general path has to
-        decide: the names are others, an array is no NumPy array of the known type, shape and
-        alignment in C order, or the calling thread is a team's. Returns False if numbers that
-        must be finite are not.
+        Returns None, and runs nothing, if the general path has to decide: other outputs are wanted,
+        an array is no NumPy array of the known type, shape and alignment in C order, or the calling
+        thread is a team's. Returns False if numbers that must be finite are not.
+
+        Args:
+            names: a list of the names of the wanted outputs, or None for all.
+            arrays: a dict from the names of inputs to their arrays.
 
         Raises:
             StepFailed, Stopped, Circular, RuntimeError: as ``Team.run``.
