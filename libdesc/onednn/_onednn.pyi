@@ -147,7 +147,7 @@ class Attr:
         """
         Append dst = alg(result), where ``alg`` is one of eltwise_algs().
 
-        ``alpha``, ``beta``: the numbers of ``alg``. ValueError: ``alg`` is unknown, or a number
+        ``alpha``, ``beta``: the parameters of ``alg``. ValueError: ``alg`` is unknown, or a number
         is NaN.
         """
 
@@ -171,7 +171,7 @@ class Attr:
         """
         Append dst = result * (1 + erf(result / sqrt(2))) / 2 as the last follower.
 
-        For results of floats. ValueError: sum() comes before.
+        Only for a dst of floats. ValueError: sum() comes before.
         """
 
     @property
@@ -325,7 +325,8 @@ def eltwise(
     """
     Make an operation on each element: ``alg``, one of eltwise_algs().
 
-    ``alpha``, ``beta``: the numbers of ``alg``. Slots: src, dst, which may be the same memory.
+    ``alpha``, ``beta``: the parameters of ``alg``. Slots: src, dst, which may be the same
+    memory.
     """
 
 def binary(alg: str, src0: Desc, src1: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
@@ -453,8 +454,8 @@ def reduction(
     """
     Make a reduction by ``alg``, one of reduction_algs(); slots src, dst.
 
-    It reduces the dims of which dst has 1 element and src more. ``p`` (at least 1) and
-    ``eps`` are numbers of the norms.
+    It reduces the dims of which dst has 1 element and src more. ``p``, at
+    least 1, and ``eps`` are the parameters of the norms.
     """
 
 def bounds_info() -> dict[str, int]:
@@ -475,7 +476,7 @@ def cache_info() -> dict[str, int]:
 
 def cache_let_go() -> None:
     """
-    Release the primitives that the calling thread has made since it last called this.
+    Release the primitives that the calling thread has made since its last call of this.
 
     A primitive stays if a step holds it, if it is among those used last, or if oneDNN never
     frees its code.
@@ -488,8 +489,8 @@ def set_kept_code_limit(limit: int) -> None:
     """
     Limit the number of convolutions that are compiled to code that oneDNN never frees.
 
-    Beyond it, functions of one element that follow a convolution run in kernels of their own,
-    if oneDNN has fast ones for them.
+    Beyond the limit, element-wise followers of a convolution run in kernels of their own, if
+    oneDNN has fast ones for them.
     """
 
 def set_cache_capacity(capacity: int) -> None:

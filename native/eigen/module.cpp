@@ -45,8 +45,8 @@ void bind_signals(nb::module_ &m) {
         "dtype"_a, "window"_a,
         R"(Make a kernel that adds windows up, each at its position in an image.
 
-``window``: as for convolution; its src is the image, its channels are 1. Slots: src
-(images, elements of a window, windows), dst.)");
+``window``: as for convolution; its src are the sizes of the image, its channels are 1.
+Slots: src (images, elements of a window, windows), dst.)");
     m.def(
         "deformed",
         [](const WindowRow &row, const BendsRow &bends) {
@@ -286,12 +286,12 @@ Args:
 dst = (src - mean) * factor * scale + shift.
 
 Args:
-    kind: "layer" (factor 1 / sqrt(variance + epsilon)), "mean_variance" (1 / (deviation +
-        epsilon)), or, without a mean, "rms" (1 / sqrt(mean square + epsilon)), "l1" or "l2"
-        (1 / norm).
+    kind: "layer" (factor 1 / sqrt(variance + epsilon)), "mean_variance" (1 / (standard
+        deviation + epsilon)), or, without a mean, "rms" (1 / sqrt(mean square +
+        epsilon)), "l1" or "l2" (1 / norm).
     element, parameter_type: the element types of src and dst, and of scale and shift.
-    parameters: strides along ``shape``, in elements, of src, dst, scale and shift; the last
-        two may be missing. src and dst are dense if axes follow the reduced ones.
+    parameters: strides along ``shape``, in elements, of src, dst, scale and shift; the
+        last two may be missing. src and dst are dense if axes follow the reduced ones.
 
 Slots: src, scale, shift, dst, and for "layer" the mean and the factor, of f32.)");
     m.def(

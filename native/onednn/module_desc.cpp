@@ -140,7 +140,7 @@ ValueError if nothing more can follow.)")
         .def("eltwise", &Attr::eltwise, "alg"_a, "alpha"_a = 0.0, "beta"_a = 0.0,
              R"(Append dst = alg(result), where ``alg`` is one of eltwise_algs().
 
-``alpha``, ``beta``: the numbers of ``alg``. ValueError: ``alg`` is unknown, or a number
+``alpha``, ``beta``: the parameters of ``alg``. ValueError: ``alg`` is unknown, or a number
 is NaN.)")
         .def("binary", &Attr::binary, "alg"_a, "src1"_a,
              R"(Append dst = alg(result, src1), where src1 broadcasts to dst.
@@ -155,7 +155,7 @@ ValueError: ``high`` is negative or NaN, or sum() comes before.)")
         .def("gelu", &Attr::gelu,
              R"(Append dst = result * (1 + erf(result / sqrt(2))) / 2 as the last follower.
 
-For results of floats. ValueError: sum() comes before.)")
+Only for a dst of floats. ValueError: sum() comes before.)")
         .def_prop_ro("fpmath", &Attr::fpmath)
         .def("__len__", [](const Attr &a) { return a.post_ops().size(); })
         .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))

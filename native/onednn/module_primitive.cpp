@@ -218,7 +218,8 @@ void bind_pointwise(nb::module_ &m) {
         WithoutLock(),
         R"(Make an operation on each element: ``alg``, one of eltwise_algs().
 
-``alpha``, ``beta``: the numbers of ``alg``. Slots: src, dst, which may be the same memory.)");
+``alpha``, ``beta``: the parameters of ``alg``. Slots: src, dst, which may be the same
+memory.)");
     m.def(
         "binary",
         [](const std::string &alg, const Desc &src0, const Desc &src1, const Desc &dst,
@@ -339,8 +340,8 @@ is odd. Slots: src, dst.)");
         "alg"_a, "src"_a, "dst"_a, "p"_a = 0.0, "eps"_a = 0.0, "attr"_a = nb::none(), WithoutLock(),
         R"(Make a reduction by ``alg``, one of reduction_algs(); slots src, dst.
 
-It reduces the dims of which dst has 1 element and src more. ``p`` (at least 1) and
-``eps`` are numbers of the norms.)");
+It reduces the dims of which dst has 1 element and src more. ``p``, at
+least 1, and ``eps`` are the parameters of the norms.)");
 }
 
 void bind_cache(nb::module_ &m) {
@@ -375,7 +376,7 @@ without bounds or gelu, which were then applied exactly.)");
 
 ``hits``, ``misses``: requests; ``size``: primitives that it holds, ``capacity`` at most.)");
     m.def("cache_let_go", &cache_let_go, WithoutLock(),
-          R"(Release the primitives that the calling thread has made since it last called this.
+          R"(Release the primitives that the calling thread has made since its last call of this.
 
 A primitive stays if a step holds it, if it is among those used last, or if oneDNN never
 frees its code.)");
@@ -384,8 +385,8 @@ frees its code.)");
     m.def("set_kept_code_limit", &set_kept_code_limit, "limit"_a,
           R"(Limit the number of convolutions that are compiled to code that oneDNN never frees.
 
-Beyond it, functions of one element that follow a convolution run in kernels of their own,
-if oneDNN has fast ones for them.)");
+Beyond the limit, element-wise followers of a convolution run in kernels of their own, if
+oneDNN has fast ones for them.)");
     m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, WithoutLock(),
           R"(Set how many primitives the cache holds, those used last; 0: none.
 

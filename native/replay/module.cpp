@@ -157,7 +157,7 @@ Attributes:
     nb::exception<Circular>(m, "Circular", PyExc_RuntimeError).attr("__doc__") =
         "A job cannot begin: the team's thread waits for the thread that asks for the job.";
     nb::exception<Stopped>(m, "Stopped", PyExc_RuntimeError).attr("__doc__") =
-        "A run ended between two steps, or never began: its team is closed.";
+        "A run ended between two steps, or never began: its team or arena is closed.";
     nb::exception<NoThreads>(m, "NoThreads", PyExc_RuntimeError).attr("__doc__") =
         "The system does not let this process start the threads of a team.";
     nb::exception<Busy>(m, "Busy", PyExc_RuntimeError).attr("__doc__") =

@@ -293,10 +293,10 @@ Raises:
     TypeError, ValueError: the memory, the file or the offset is invalid.
     Stopped: the thread was inherited by a forked process, where it does not run.)")
         .def("bring", &PyAside::bring, "pages"_a,
-             R"(Touch the pages of a buffer while nothing is queued: the system provides them.
+             R"(Touch pages while nothing is queued, so that the system provides them early.
 
-``pages`` is kept alive until the next call, which ends the touching of earlier pages.
-Objects of this class together touch at most 512 MiB.)")
+``pages``: a writable buffer, kept alive until the next call, which ends the touching of
+earlier pages. Objects of this class together touch at most 512 MiB.)")
         .def("leave_pages", &PyAside::leave_pages,
              "Stop touching pages, and wait until the thread touches none.")
         .def("wait", &PyAside::wait,

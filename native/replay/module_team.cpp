@@ -189,7 +189,7 @@ Args:
     bindings: a buffer for each region that is a number, in order.
     times: a buffer of two int64 for each step, which get its begin and its end in
         nanoseconds of the steady clock; None: no times.
-    sizes: as many as the program has.
+    sizes: as many numbers as the program's ``size_count``.
     queue: a capsule named "vtensor.queue", for steps of a device; the caller then waits for
         the queue.
     exponents: for each binding, as for ``finite``; without exponents the result is True.
@@ -232,7 +232,7 @@ unknown. ``held_up``: whether another process used the shared processor.)");
     m.def("share_processors", &say_shared, "shared"_a, "threads"_a,
           R"(Set whether other processes use the processors: if so, waiting threads sleep sooner.
 
-Runs of teams set it themselves later. ``threads``: the team's number of threads.)");
+Runs of teams may change it later. ``threads``: the team's number of threads.)");
     nb::class_<Pace>(m, "Pace", nb::is_final(),
                      R"(A schedule of runs under a CPU quota.
 

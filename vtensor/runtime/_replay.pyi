@@ -23,7 +23,7 @@ class Circular(RuntimeError):
     """A job cannot begin: the team's thread waits for the thread that asks for the job."""
 
 class Stopped(RuntimeError):
-    """A run ended between two steps, or never began: its team is closed."""
+    """A run ended between two steps, or never began: its team or arena is closed."""
 
 class NoThreads(RuntimeError):
     """The system does not let this process start the threads of a team."""
@@ -174,10 +174,10 @@ class Aside:
 
     def bring(self, pages: object) -> None:
         """
-        Touch the pages of a buffer while nothing is queued: the system provides them.
+        Touch pages while nothing is queued, so that the system provides them early.
 
-        ``pages`` is kept alive until the next call, which ends the touching of earlier pages.
-        Objects of this class together touch at most 512 MiB.
+        ``pages``: a writable buffer, kept alive until the next call, which ends the touching of
+        earlier pages. Objects of this class together touch at most 512 MiB.
         """
 
     def leave_pages(self) -> None:
@@ -335,7 +335,7 @@ class Team:
             bindings: a buffer for each region that is a number, in order.
             times: a buffer of two int64 for each step, which get its begin and its end in
                 nanoseconds of the steady clock; None: no times.
-            sizes: as many as the program has.
+            sizes: as many numbers as the program's ``size_count``.
             queue: a capsule named "vtensor.queue", for steps of a device; the caller then waits for
                 the queue.
             exponents: for each binding, as for ``finite``; without exponents the result is True.
@@ -388,7 +388,7 @@ def share_processors(shared: bool, threads: int) -> None:
     """
     Set whether other processes use the processors: if so, waiting threads sleep sooner.
 
-    Runs of teams set it themselves later. ``threads``: the team's number of threads.
+    Runs of teams may change it later. ``threads``: the team's number of threads.
     """
 
 class Pace:
