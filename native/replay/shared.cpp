@@ -188,8 +188,9 @@ public:
     // Returns the processor that both threads share, if they do.
     int together() const { return place_; }
 
-    // Records that a team has worked for a time on these seats; called on its first thread. idle:
-    // idle time, meanwhile, of the processor that is left to other processes; -1 if unknown.
+    // Records that a team has worked for `time`; called on its first thread. seats: how it was
+    // pinned; null if it was not. idle: idle time, meanwhile, of the processor that is left to
+    // other processes; -1 if unknown.
     void after(int threads, std::chrono::nanoseconds time, const Seated *seats, long long idle) {
         const std::unique_lock lock(guard_, std::try_to_lock);
         if (!lock) return;

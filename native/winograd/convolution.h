@@ -23,7 +23,7 @@ struct Convolution {
     Index step;    // stride of the filter, in both dims
     Index src_block, dst_block;
     bool bias, other;  // added to each result: a number per channel, and a number of its own
-    float low, high;   // then bounds
+    float low, high;   // then results are bounded by these
 };
 
 // Slots: src, weights, bias and other if there are any, dst, and scratch if needed. Weights are
