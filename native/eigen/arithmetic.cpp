@@ -23,7 +23,7 @@ float ceil(float a) { return __builtin_ceilf(a); }
 float trunc(float a) { return __builtin_truncf(a); }
 float round(float a) { return __builtin_rintf(a); }
 
-// NaN if an argument is: a + b is NaN, and a comparison with NaN is false.
+// NaN if an argument is: a comparison with NaN is false, so that b, if NaN, is chosen.
 float max(float a, float b) {
     const float larger = a > b ? a : b;
     return a != a ? a : larger;

@@ -28,7 +28,8 @@ struct Axis {
     Index size, from, to;
 };
 
-// Returns the axes in dst's order, slowest first; axes along which both sides continue are merged.
+// Returns the axes in dst's order, slowest first; neighbouring axes that are contiguous in both the
+// source and dst are merged.
 std::vector<Axis> merged(const Box &box) {
     std::vector<Axis> axes, kept;
     for (std::size_t i = 0; i < box.shape.size(); ++i)

@@ -104,8 +104,8 @@ private:
         });
     }
 
-    // Finds the neighbours of a window's sample for an element of its kernel; `row` counts these by
-    // offset group.
+    // Finds the neighbours of a window's sample for an element of its kernel; `row` is the
+    // element's index plus, for each offset group before, the number of elements.
     void find(const Image &image, Index row, Index window, Taps &taps, Index p) const {
         const Place where = place(window_, window);
         Index tap = row % taps_, count = 1, stride = 1;

@@ -69,11 +69,11 @@ struct Window {
 Step *convolution(const std::string &type, const Window &window, Index groups, Index outputs);
 
 // Depthwise convolution: src N D H W C, weights d h w C M, dst N D H W (C M); each channel has M
-// kernels of its own. Types as above.
+// kernels of its own. Types as for convolution.
 Step *depthwise(const std::string &type, const Window &window, Index multiplier);
 
-// Pooling. kind: "max", "avg_include_padding", "avg_exclude_padding", where `end` bounds the
-// padding that counts; or "lp", the norm of exponent `power`.
+// Pooling. kind: "max", "avg_include_padding", "avg_exclude_padding", or "lp", the norm of exponent
+// `power`. end: the pads at the end, which avg_include_padding counts.
 Step *pooling(const std::string &kind, const Window &window, const Ints &end, float power);
 
 // Max pooling with indices (s64): positions in an image of the order N C D H W, or with D fastest

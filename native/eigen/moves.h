@@ -16,7 +16,7 @@ struct Run {
 };
 
 // Copies to each position of dst, which is dense, the element of src at the sum of its axes'
-// offsets.
+// offsets; filled elements get `bits`.
 Step *pick(const std::vector<std::vector<Run>> &axes, Index src_elements, std::uint64_t bits,
            Index item_bytes);
 
@@ -72,19 +72,21 @@ Step *reverse_sequence(Index batch, Index time, Index inner, Index index_bytes, 
 // Copies of each matrix the part on one side of the diagonal `k`, inclusive; 0 elsewhere.
 Step *triangle(Index matrices, Index rows, Index columns, Index k, bool upper, Index item_bytes);
 
-// dst[o, i] (s64) = the index along the middle axis of the largest or smallest element.
+// dst[o, i] (s64) = the index along the middle axis of the largest or smallest element; of equal
+// ones the last if `last`, else the first.
 Step *extreme_place(const std::string &dtype, Index outer, Index length, Index inner, bool largest,
                     bool last);
 
 // Writes 1 at the first of the largest elements of each row, 0 elsewhere, in the same type.
 Step *hardmax(const std::string &dtype, Index rows, Index length);
 
-// Returns the `count` largest or smallest elements along the middle axis, in order, and their
+// Writes the `count` largest or smallest elements along the middle axis, in order, and their
 // indices (s64); arguments src, values, indices, scratch.
 Step *top(const std::string &dtype, Index outer, Index length, Index inner, Index count,
           bool largest);
 
-// Running sums or products along the middle axis.
+// Running sums or products along the middle axis. exclusive: without the element itself; reverse:
+// from the end.
 Step *running(const std::string &dtype, Index outer, Index length, Index inner, bool product,
               bool exclusive, bool reverse);
 

@@ -126,7 +126,7 @@ private:
         return all;
     }
 
-    // Returns the offsets of the index-th element of some axes, added to others.
+    // Returns the offsets of the index-th element of some axes, added to those of `from`.
     static Axis at(const std::vector<Axis> &axes, Index index, Axis from) {
         for (std::size_t i = axes.size(); i-- > 0; index /= axes[i].size) {
             const Index place = index % axes[i].size;

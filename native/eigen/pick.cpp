@@ -19,7 +19,7 @@ struct Outer {
     Index at(Index i) const { return offsets.empty() ? i * step : offsets[i]; }
 };
 
-// Merges an axis with the next one if both are one walk through src; returns whether it did.
+// Merges an axis with the next one if both together read src at one stride; returns whether it did.
 bool merge(std::vector<Run> &axis, const std::vector<Run> &behind) {
     if (behind.size() != 1 || behind[0].begin != 0) return false;
     const auto [count, begin, step] = behind[0];

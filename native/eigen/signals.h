@@ -8,12 +8,13 @@
 
 namespace vtensor::eigen {
 
-// Col2Im: windows of one channel, added up at their positions in the window's src; the argument src
-// has a row of windows for each element of a kernel. Types are those of elements.h.
+// Col2Im: windows of one channel, added up at their positions in the image, of which window.src has
+// the sizes. The slot src has, for each element of the kernel, a row of all windows' elements.
+// Types are those of elements.h.
 Step *col2im(const std::string &dtype, const Window &window);
 
-// Groups of channels, groups of channels that share offsets (`parts`), outputs, and `rank` spatial
-// dims.
+// The numbers of groups of channels, of groups of channels that share offsets (`parts`), of
+// outputs, and of spatial dims (`rank`); whether there is a mask.
 struct Bends {
     Index groups, parts, outputs, rank;
     bool masked;

@@ -134,7 +134,7 @@ void Executable::run(void *const *slots, std::uint32_t *doubt) {
             primitive_.get(), stream(), static_cast<int>(call->pairs.size()), call->pairs.data());
         return status == dnnl_success ? dnnl_stream_wait(stream()) : status;
     };
-    const bool first = !ran_.load(std::memory_order_relaxed);  // some generate code in it
+    const bool first = !ran_.load(std::memory_order_relaxed);  // some kernels generate code then
     check(first ? generating(execute) : execute(), "running");
     if (first) ran_.store(true, std::memory_order_relaxed);
     give_back(std::move(call));

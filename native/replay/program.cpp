@@ -186,7 +186,7 @@ void Program::settle(std::span<const Memory> bindings, std::span<const Lease> le
         else
             base = (lease++)->pages->memory().address;
         if (base == region.base) continue;
-        settled_ = false;  // first, since a fork may come in between
+        settled_ = false;  // before the base: a child forked in between settles again
         region.base = base;
     }
     if (settled_) return;

@@ -29,11 +29,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Run time between two looks, without and with both threads on one processor: the system counts
-// idle time in steps of 10 ms.
+// Run time between two looks: with each thread on a processor of its own, and with both on one,
+// since the system counts idle time in units of 10 ms.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
 constexpr auto kBetweenLooksTogether = std::chrono::milliseconds(50);
-// A team is crowded if a thread waits for a processor for more than 1 / kPart of that time.
+// A team is crowded if a thread waits for a processor for more than 1 / kPart of the run time.
 constexpr int kPart = 8;
 // Shortest run for which pinning pays: it costs about 8 us.
 constexpr auto kWorthSeats = std::chrono::milliseconds(1);
@@ -188,8 +188,9 @@ public:
     // Returns the processor that both threads share, if they do.
     int together() const { return place_; }
 
-    // Records that a team has worked for a time on these seats; called on its first thread. idle:
-    // idle time, meanwhile, of the processor that is left to other processes; -1 if unknown.
+    // Records that a team has worked for `time`; called on its first thread. seats: how it was
+    // pinned; null if it was not. idle: idle time, meanwhile, of the processor that is left to
+    // other processes; -1 if unknown.
     void after(int threads, std::chrono::nanoseconds time, const Seated *seats, long long idle) {
         const std::unique_lock lock(guard_, std::try_to_lock);
         if (!lock) return;

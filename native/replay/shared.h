@@ -9,10 +9,10 @@
 
 namespace vtensor::replay {
 
-// The judgement whether other processes use the processors, from periodic looks. A single look
-// proves little, since system tasks wake up now and then. A positive judgement is given up for a
-// trial now and then: a thread that sleeps may be woken on the processor of its waker and wait
-// there for its own team only.
+// The judgement whether other processes use the processors, from periodic looks (observations). A
+// single look proves little, since system tasks wake up now and then. A positive judgement is given
+// up for a trial now and then: a thread that sleeps may be woken on the processor of its waker,
+// where it waits for its own team and for no other process.
 class Crowding {
 public:
     // Adds a look: whether a team had to wait for processors, and for how long a thread did.

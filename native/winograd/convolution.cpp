@@ -118,7 +118,7 @@ private:
             float *left = at.scratch + grid.range(mine) * part_;
             const Memory own{at, left, left + kProducts * left_step_};
             const Index most = up(tiles_.count, grid.down) / grid.down;
-            for (Index done = 0; done < most; done += block_) {  // as often in all threads
+            for (Index done = 0; done < most; done += block_) {  // barriers: as often in all threads
                 const Index first = tiles.begin + done;
                 const Index count = std::clamp<Index>(tiles.end - first, 0, block_);
                 if constexpr (kStep == 1) {

@@ -12,8 +12,7 @@ constexpr int kPanel = 32;
 constexpr int kColumns = 2 * kLanes;
 constexpr Index kPanelBytes = kPanel * sizeof(float);
 
-// Memory that is prefetched while a product is computed, with a number of bytes per row of its
-// panel.
+// Memory that is prefetched while a product is computed: `step` bytes for each row of its panel.
 struct Ahead {
     const char *from;
     Index step;
@@ -27,8 +26,8 @@ struct Left {
 };
 
 // Multiplies kRows rows of `left` by as many columns of a panel of `depth` rows as two vectors
-// hold. take.column(row, column) returns the destination of the sums from there on, in numbers of
-// the whole product; it is called with a row offset and a vector.
+// hold. take.column(row, column) returns the destination of the sums from this row and column of
+// the whole product on: a function of a row's number from there, and a vector.
 template <int kRows, class Take>
 void rows_by_panel(Left left, const float *panel, Index depth, Ahead ahead, Index first_row,
                    Index first_column, const Take &take) {
