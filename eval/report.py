@@ -83,7 +83,10 @@ def _parts(store: Store) -> Iterator[str]:
     yield table(["claim", "measured here", "verdict"], claims.rows(store), texts=3)
     if lines := list(write_table(store.folder)):
         yield "## Speed beside other engines"
-        yield "Geometric means over models: above 1, VTensor is faster; in brackets, on how many models it is slower."
+        yield (
+            "Geometric means over models: above 1, VTensor is faster; in brackets, on how many"
+            " models it is slower."
+        )
         yield "\n".join(lines)
     yield "## How to read this report"
     yield (
