@@ -172,7 +172,7 @@ def draw(before: Sequence[Item], after: Sequence[Item], theme: str) -> str:
         ".key { text-anchor: start; } "
         f"path {{ fill: none; stroke: {colours['line']}; stroke-width: 1.5; }}"
     )
-    heads = ("Before: each operator converts for itself", "After: resolved for the whole graph")
+    heads = ("Before: each operator converts for itself", "After: planned for the whole graph")
     for number, ((row, at), head) in enumerate(zip(rows, heads, strict=True)):
         group = SubElement(root, "g", transform=f"translate({MARGIN} {number * ROW})")
         SubElement(

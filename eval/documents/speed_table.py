@@ -127,7 +127,7 @@ QUESTIONS = (
         timed(SESSION),
     ),
     Question(
-        "The same, kernels chosen by measuring and an error of 1e-5 allowed (`tune=True`)",
+        "The same, `tune=True`: kernels chosen by measuring, errors up to 1e-5 allowed",
         "forms",
         "eval.kernels.forms --full",
         timed(TOLERANT),
@@ -135,7 +135,7 @@ QUESTIONS = (
     Question("Models of today, default settings", "today", "eval.today", raced("f32")),
     Question("The same, OpenVINO as installed", "today", "eval.today", raced("default")),
     Question(
-        "Convolutional models of today, `tune=True` and an error of 1e-5 allowed",
+        "Convolutional models of today, `tune=True`",
         "forms_today",
         "eval.kernels.forms_today --full",
         timed(TOLERANT),
@@ -153,13 +153,13 @@ QUESTIONS = (
         inverse("cold_wall_ratio"),
     ),
     Question(
-        "First run of a new shape, after 3 s of other runs",
+        "First run of a new shape, model in use before (VTensor 3 s, peers two runs)",
         "shapes",
         "eval.shapes",
         inverse("ratio"),
     ),
     Question(
-        "New shape as a process's second run, plan in the cache",
+        "Second run of a process, of another shape than the first; cached plans",
         "shapes",
         "eval.shapes",
         inverse("later_process", "at_once"),
@@ -232,8 +232,8 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
     )
     loaded = sum(run["machine"]["load_average"] > 1 for run in runs)
     return (
-        f"Machine: {'; '.join(machines)}. When {loaded} of the {len(runs)} runs began, other work"
-        " ran on it, so times are noisy."
+        f"Machine: {'; '.join(machines)}. Its load was above 1 when {loaded} of the {len(runs)}"
+        " commands behind the table began, so times are noisy."
     )
 
 
@@ -270,11 +270,10 @@ def gained(folder: Path = RESULTS) -> str:
         for mean in (min(means.values()), means["sse41", "tensorflow"], max(means.values()))
     )
     return (
-        "Removing conversions by itself, with the same kernels, makes the twelve networks"
-        f" {paper} % faster in the mean than operators that convert for themselves, in the paper's"
-        " setting"
-        f" (SSE4.1, TensorFlow 1.14's libraries); in our {len(means)} settings this gain is {low}"
-        f" to {high} %, negative where they get slower (`python -m eval.figures.latency`)."
+        "What does removing conversions gain by itself? With the same kernels, the twelve networks"
+        f" get {paper} % faster in the mean in the paper's setting (SSE4.1, TensorFlow 1.14's"
+        f" libraries). Over all {len(means)} settings (instruction set and libraries) the mean gain"
+        f" is between {low} and {high} % (`python -m eval.figures.latency`)."
     )
 
 
