@@ -210,8 +210,8 @@ def _check_follower(
     """Check that a fused node is the network's, and the only reader of the value that it
     follows.
 
-    ``values`` are the first outputs of the node before it; the check fails unless there is exactly
-    one. ``readers`` is the result of ``_readers``.
+    ``values`` has the first output of the node that is followed; the check fails if it is empty.
+    ``readers`` is the result of ``_readers``.
     """
     if graph.nodes.get(follower.name) is not follower:
         raise UnsoundPlanError(f"{follower.name}: no such node in the network")

@@ -303,8 +303,9 @@ def _fuse_all_taken(
     """Decide a node by priority, fused with as many followers as its library takes; return the node
     and its outputs.
 
-    The library that is asked first is offered all followers at once, since it mostly takes them.
-    Only if it declines is the node decided alone, and then with fewer and fewer followers.
+    The library that is asked first about the node is offered all followers at once, since it mostly
+    takes them. If it declines, or another library is asked before it about a follower, the node is
+    decided alone, then with as many followers as may be fused, and then with fewer and fewer.
     """
     tried = _first_library(state, preferences, node)
     if tried is not None and _no_library_before(state, preferences, offered, tried):

@@ -345,8 +345,8 @@ def fourier(tensors: Sequence[VTensor], wants: Sequence[Layout], frames: Frames)
 
     Args:
         tensors: x, an optional window, and y.
-        wants: the layouts of ``tensors``: plain, with the transformed dim last, but before the dim
-            of real and imaginary part in a tensor that has one.
+        wants: the layouts of ``tensors``, all plain: the transformed dim is last, except that the
+            dim of real and imaginary part, if the tensor has one, comes after it.
         frames: the sizes and attributes, see ``Frames`` in ``_eigen.pyi``.
     """
 
