@@ -202,13 +202,13 @@ def attempt(
 ) -> bool:
     """Offer a call to one library; return True if the library takes it.
 
-    If it does, ``ctx.variant`` is set. If ``ctx.variant`` names another library before, this one is
-    not asked, and the result is False.
+    If it does, ``ctx.variant`` is set. If ``ctx.variant`` already names another library, the
+    candidate's library is not asked, and the result is False.
 
     Args:
         ctx: the context of the node.
         op, inputs, outputs: the operator instance and the operands of the call.
-        refused: the refusals so far; that of this library is added if it does not take the call.
+        refused: the refusals so far; the library's own is added if it does not take the call.
         candidate: the library and its invoker.
         invoke: the generated function ``invoke``.
 
@@ -318,7 +318,7 @@ def _condition(call: Call, when: When) -> bool | str:
 def run_call(call: Call, run: Callable[[], None]) -> None:
     """Run an invoker with ``call`` as the current call, and check that it called ``lib_tagger``.
 
-    If a ``python=True`` invoker is recorded, ``run`` is handed to ``Evaluation.callback`` instead.
+    In mode RECORD, a ``python=True`` invoker is not run: ``Evaluation.callback`` gets ``run``.
 
     Args:
         call: the call.

@@ -42,10 +42,11 @@ def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
 
 
 def state() -> list[object]:
-    """Return data that stay equal until a distribution is installed or removed, or an environment
+    """Return data that differ once a distribution is installed or removed, or an environment
     variable that configures VTensor changes.
 
-    Of the finders of distributions in ``sys.meta_path``, the data have the names of their types.
+    A change inside a finder of distributions in ``sys.meta_path`` is not seen: the data have only
+    the name of its type.
     """
     variables = (row for row in os.environ.items() if row[0].startswith(_VARIABLE_PREFIX))
     facts: list[object] = [*sorted(row for row in variables if row[0] not in _CACHE_VARIABLES)]

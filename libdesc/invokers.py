@@ -26,8 +26,8 @@ class InvokerInfo:
     Attributes:
         op, library, device: names of the operator, the library and the device.
         function: the invoker itself.
-        dtypes: accepted element types, by role of the operand; those under ``""`` are for every
-            operand whose role is missing. Without either, any type is accepted.
+        dtypes: accepted element types by role of the operand; those under ``""`` are for every
+            operand whose role is no key. If ``""`` is no key either, any type is accepted.
         when: a condition on ``(op, *operands)``; False or a text (the reason) declines the call.
         priority: overrides the library's priority for this operator; None keeps it.
         python: True if it computes in Python and so becomes a call-back step.

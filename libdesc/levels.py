@@ -12,7 +12,7 @@ from vtensor.language.records import dataclass
 #: The instruction sets that modules are compiled for, the smallest first.
 LEVELS = ("baseline", "avx2", "avx512")
 
-#: The largest of these levels that each cap on the instruction set allows.
+#: By the name of a cap on the instruction set, the largest of these levels that the cap allows.
 CAPS = {"sse41": "baseline", "avx2": "avx2", "avx512": "avx512", "amx": "avx512", "max": "avx512"}
 
 

@@ -163,7 +163,9 @@ class NativeTrace(Trace):
         return same
 
     def place_of(self, value: Any) -> int:
-        """Return the place of an argument: 0, 1, ... of a result, -1, -2, ... of a constant."""
+        """Return the number by which rows refer to an argument: 0, 1, ... for the result of a row,
+        -1, -2, ... for a constant.
+        """
         if type(value) is not Foreign:
             return super().place_of(value if self.reads(value) else _unwrapped(value))
         if value.trace is self and type(value.where) is int:
@@ -269,9 +271,9 @@ def _tracer() -> NativeTrace | None:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return an argument with the number of each symbolic size, and the object of each proxy.
+    """Return an argument as a native call takes it.
 
-    This holds for the parts of lists and tuples, too.
+    A symbolic size becomes its number and a proxy its object, also inside lists and tuples.
     """
     kind = type(value)
     if kind is SymbolicSize:
@@ -312,8 +314,8 @@ class ConstantWriter:
             "array" or "bytes". None if arrays cannot be saved.
 
     Attributes:
-        places: as keys, in order, places of the constant trace's objects that written constants
-            need.
+        places: places, in the constant trace, of the objects that written constants need; a dict
+            without values, which keeps their order.
         modules: names of the native modules that written constants need.
     """
 
@@ -351,7 +353,7 @@ class ConstantWriter:
             step: the object's proxy.
 
         Raises:
-            NotSaved: it is no proxy of an object that a row of the constant trace makes.
+            NotSaved: ``step`` is no proxy of an object that a row of the constant trace makes.
         """
         has_row = type(step) is Foreign and step.trace is self.outer and type(step.where) is int
         if not has_row:
@@ -402,8 +404,8 @@ class ConstantReader:
         array: returns an array from its data; None if there are no arrays.
 
     Raises:
-        ValueError: the data of a call are no constant. Exceptions of ``module`` and ``array`` pass
-            unchanged.
+        ValueError: the data that the reader is called with are no constant. Exceptions of
+            ``module`` and ``array`` pass unchanged.
     """
 
     def __init__(

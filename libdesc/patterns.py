@@ -102,7 +102,7 @@ BINARY: Mapping[str, Expression] = {
 
 
 def binary(expression: Expression) -> str | None:
-    """Return the name in ``BINARY`` of the function that an expression is; None if it is none."""
+    """Return the key of ``BINARY`` whose function an expression is; None if there is none."""
     return next(
         (alg for alg, pattern in BINARY.items() if matched(expression, pattern) is not None), None
     )

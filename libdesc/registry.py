@@ -350,9 +350,9 @@ def _only_own(which: int, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # th
 
 
 def _is_own(info: InvokerInfo) -> bool:
-    """Return whether an invoker is defined in VTensor's own modules.
+    """Return whether an invoker is defined in one of VTensor's own modules.
 
-    Importing third-party invokers may import such a module, too.
+    A third-party module may be the first to import that module; the invoker is VTensor's even so.
     """
     return info.function.__module__.startswith(("ops.", "libdesc."))
 

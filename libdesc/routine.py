@@ -47,8 +47,8 @@ class Routine:
         reference: True if the library has only slow reference code for the layouts confirmed last.
         each: True if operands that may be in ANY layout may have different layouts, as far as
             ``confirm`` accepts them: the call reads each operand in place.
-        inexact: True if results differ by more than the order of sums, as of arithmetic in another
-            domain: chosen only if the session's tolerance allows it.
+        inexact: True if the call is approximate, as with Winograd's algorithm; it is then chosen
+            only if the session's tolerance allows it.
     """
 
     heavy: bool = False

@@ -1,9 +1,10 @@
 """Background work: it yields to foreground requests and stops once it is not wanted any more.
 
 The handler of a signal may raise an exception between any two calls, also between entering a block
-and its first line. State that threads share is therefore changed by functions that get the work of
-the block (``in_front``). A ``with`` statement may only change the context of the calling thread, in
-a copy that is dropped afterwards (``BackgroundTask.now``, ``Executor.planning``).
+and its first line. State that threads share is therefore changed by functions that take the work as
+an argument (``in_front``), not by ``with`` statements. A ``with`` statement may only change the
+context of the calling thread, in a copy that is dropped afterwards (``BackgroundTask.now``,
+``Executor.planning``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: After WORK_S seconds of CPU time, background work sleeps SLEEP_FACTOR times as long as it worked,
-#: at most LONGEST_SLEEP_S seconds. Next to back-to-back runs it so uses a fifth of one processor.
+#: at most LONGEST_SLEEP_S seconds. Next to back-to-back runs it thus uses a fifth of one processor.
 WORK_S, SLEEP_FACTOR, LONGEST_SLEEP_S = 0.005, 4, 0.1
 
 #: SLEEP_FACTOR of urgent work, whose result may be waited for soon: half of one processor.
@@ -176,7 +177,7 @@ def checkpoint() -> None:
 
 
 def nobody_waits() -> bool:
-    """Return whether this context runs background work, which is queued in small parts between
-    runs.
+    """Return whether this context runs background work: nobody waits for it, and it goes to the
+    executor in small parts, so that runs pass in between.
     """
     return _work.get() is not None

@@ -363,10 +363,10 @@ class TensorStorage(_InMemory):
         self.lie_in(other)
 
     def lie_in(self, other: TensorStorage, begin: int = 0) -> None:
-        """Use part of another storage's memory, from byte ``begin`` on, and so do all storages that
-        share this one's memory.
+        """Use part of another storage's memory, from byte ``begin`` on.
 
-        If ``other`` is one of those, this storage stays the owner and has to be bound again.
+        Storages that share this one's memory then use that part, too. If ``other`` is one of these,
+        this storage stays the owner of the memory and has to be bound again.
 
         Raises:
             LayoutError: the other storage has no such part.

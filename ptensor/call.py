@@ -335,7 +335,8 @@ class Call:
     def place_of_request(self) -> tuple[str, int]:
         """Return file and line of the code that asks for a layout now.
 
-        They are the invoker's own if it has described a routine, else those of ``caller_place``.
+        If the invoker has described a routine, return file and line of the invoker itself, else
+        ``caller_place()``.
         """
         if self.routine is None:
             return caller_place()
@@ -366,7 +367,7 @@ class Call:
         """Check that the invoker has made a PTensor of each operand of the fused operators.
 
         Raises:
-            Decline: it has not.
+            Decline: an operand of the fused operators has no PTensor.
         """
         if not set(self.fused_operands) <= self.ptensors.keys():
             raise Decline("its invoker does not look at the fused operators")
@@ -378,7 +379,7 @@ class Call:
             taken: the fused operators that the invoker gives to ``lib_tagger``.
 
         Raises:
-            Decline: ``taken`` are others than ``followers``.
+            Decline: ``taken`` differs from ``followers``.
         """
         if tuple(taken) != self.followers:
             names = ", ".join(info_of(follower.op).name for follower in self.followers)

@@ -145,7 +145,7 @@ def _digits_fit(source: Encoding, target: Encoding) -> bool:
     wide = min(FLOATS[plane.dtype][1] for plane in target.planes)
     if target.rest is None:
         return digits <= _digits(target) and exponent <= wide
-    # a plane of as many exponent bits and fewer digits lacks the smallest numbers
+    # a plane with equally many exponent bits, but fewer digits, lacks the smallest numbers
     return digits <= _digits(target) and exponent < wide
 
 
@@ -178,8 +178,8 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
     keeps the upper bits of its payload. Integers saturate; a float becomes the nearest integer
     step, ties to even, NaN becomes 0. To bool, every value but 0 is true. 64-bit integers pass
     through f64 on their way to bf16 or through a scale or zero point. A value too large for a float
-    of a byte or less becomes its infinity, else its NaN, else (f6, f4) its largest; there NaN
-    becomes -0.
+    type of a byte or less becomes infinity; NaN if the type has no infinity; the largest number if
+    it has neither (f6, f4). A NaN becomes -0 in a type without NaN.
 
     Args:
         values: an array of ``source.numpy``, of any shape and strides.

@@ -255,8 +255,8 @@ class Encoding:
         transform.
 
         Raises:
-            DimError: a dim of ``axes`` has another number of indices, or a dim of ``tile`` no more
-                elements than ``step``.
+            DimError: a dim of ``axes`` has another number of indices, or a dim of ``tile`` has no
+                more elements than ``step``.
         """
         for dim, _ in self.tile:
             if extents[dim] <= self.step:

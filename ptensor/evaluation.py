@@ -82,9 +82,9 @@ def lib_tagger(
         True in partial evaluation: return at once. False otherwise: call the library.
 
     Raises:
-        ContractError: the library is not the invoker's, an operand is missing, there is a second
-            tagger in the call, or the layouts required are not those decided before; the message
-            names file and line.
+        ContractError: the library is not the invoker's, an operand is missing, ``lib_tagger`` is
+            called twice, or the layouts required are not those decided before; the message names
+            file and line.
         Decline: the library takes no row of layouts, or not the one that was decided; or a fused
             operator is missing in ``follow``.
 
@@ -122,16 +122,16 @@ def lib_tagger(
 
 
 def _check_tagger(call: Call, name: str, operands: Sequence[CallOperand]) -> None:
-    """Check that the tagger is called once, for the invoker's library, with every PTensor of the
-    call.
+    """Check that ``lib_tagger`` is called once, for the invoker's library, with all PTensors.
 
     Args:
         call: the call in progress.
-        name: the library that the tagger names.
-        operands: the PTensors that the tagger is given.
+        name: the library that ``lib_tagger`` is called with.
+        operands: the PTensors that ``lib_tagger`` is called with.
 
     Raises:
-        ContractError: it is not.
+        ContractError: ``lib_tagger`` is called a second time, for another library, without a
+            PTensor of the call, or with one of another call.
         Decline: an operand of a fused operator has no PTensor.
     """
     if call.tagged:

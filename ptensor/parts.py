@@ -136,8 +136,8 @@ class Part:
     def _with_ones_first(self, dims: Sequence[str]) -> Part:
         """Return the same memory with axes of size 1 moved, so that ``dims`` can be neighbours.
 
-        An axis of size 1 may be anywhere in a layout. Those of ``dims`` go where the order of
-        ``dims`` has them, all others to the front.
+        An axis of size 1 may be anywhere in a layout. If it belongs to one of ``dims``, it goes
+        where their order has it, else to the front.
         """
         axes = self.layout.axes
         ones = [i for i, axis in enumerate(axes) if self.array.shape[i] == 1 and not axis.block]

@@ -56,7 +56,7 @@ def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
     False
     """
     check_physical(physical, layout, extents, "tensor", layout.encoding)
-    with np.errstate(invalid="ignore"):  # a signalling NaN is not 0 either
+    with np.errstate(invalid="ignore"):  # comparing a signalling NaN with 0 would warn
         return not any(
             (plane[slab] != zeros[slab]).any()
             for plane, zeros in _zeros(physical, layout, extents, layout.encoding)

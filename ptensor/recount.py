@@ -32,9 +32,9 @@ class _CountedAxis(NamedTuple):
 
 
 def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, int]) -> Layout:
-    """Return the layout of a tensor that is the bytes of another one under other dims.
+    """Return the layout of a tensor's bytes under other dims, as after a reshape without a copy.
 
-    An element has the same number in both tensors: by its indices in the order of the dims, the
+    Under both, an element has the same number, counted by its indices in the order of the dims, the
     last dim fastest. An axis that belongs to several of the new dims is split; dims that become one
     need not be neighbours in memory.
 
@@ -127,8 +127,8 @@ def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_CountedAxis]:
 def _marks(run: _CountedAxis, units: Mapping[str, int]) -> list[int]:
     """Return the units at which an axis is cut so that each piece is a part of one new dim.
 
-    They fall from ``run.unit * run.size`` to ``run.unit``: two adjacent ones are the ends of a
-    piece.
+    The largest, ``run.unit * run.size``, is first, and ``run.unit`` is last. Two adjacent ones are
+    the ends of a piece.
 
     Args:
         run: the axis.

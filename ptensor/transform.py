@@ -216,9 +216,9 @@ def _transform_tiled(
 ) -> None:
     """Write a tensor in another layout into ``dst``, where ``source`` or ``target`` has a tile.
 
-    A layout with a tile stores filters in the domain of Winograd's algorithm. Filters are computed
-    in f64; from that domain they are the least-squares fit, which is the original filter if nothing
-    was rounded.
+    A layout with a tile stores transformed filters of Winograd's algorithm. They are computed in
+    f64. A filter is computed back from its transform by least squares, which gives the original
+    filter if nothing was rounded.
     """
     have, want = (
         {dim: (count, encoding.step) for dim, count in encoding.tile}
@@ -438,7 +438,7 @@ def _runs(extent: int, units: Sequence[int]) -> list[_IndexRun]:
 
     Args:
         extent: the size of a dim.
-        units: the units of the dim's axes, largest first, down to 1; each run has another unit.
+        units: the units of the dim's axes, largest first, down to 1; no two runs have the same.
     """
     runs, start = [], 0
     for unit in units:

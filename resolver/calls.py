@@ -25,8 +25,8 @@ class _CallResult(NamedTuple):
         variant: the call's variant.
         outputs: element type and sizes by dim of each output.
         names: the made-up names of dims in the call's key, in order.
-        by_place: True if the result of an equal call with other made-up names is this one, each of
-            ``names`` replaced by the other name at the same index.
+        by_place: True if the result holds for equal calls with other made-up names, too, after each
+            of ``names`` is replaced by the other call's name at the same index.
     """
 
     variant: Variant
@@ -86,9 +86,9 @@ class _CallResult(NamedTuple):
 class EvaluatedCalls:
     """Results of calls, under one partial evaluation and the same preferences.
 
-    Calls are equal if their operators, their operands' dims, element types and layouts, and their
-    pins are, apart from made-up names of dims. The values of constants may differ: a result is kept
-    only for calls whose constants have not been read.
+    Two calls are equal if they have the same operators, the same dims, element types and layouts of
+    operands, and the same pins, apart from made-up names of dims. The values of constants may
+    differ: a result is kept only for calls whose constants have not been read.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class EvaluatedCalls:
         inputs: Sequence[VTensor],
         own_inputs: Sequence[VTensor],
     ) -> tuple[VTensor, ...]:
-        """Evaluate a call up to its tagger, or take the result of an equal call.
+        """Evaluate a call up to its ``lib_tagger``, or take the result of an equal call.
 
         Args:
             ctx: context of the call; its ``variant`` is set.

@@ -91,7 +91,7 @@ class Names(dict[str, Hashable]):
         return (types, *values) if _COMPARABLE.issuperset(types) else tuple(map(self.of, values))
 
 
-#: Types of parameters whose values of one type are distinguished by ``==``.
+#: Types of parameters for which ``==`` tells apart any two different values of the same type.
 _COMPARABLE = frozenset({int, bool, type(None)})
 
 

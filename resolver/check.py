@@ -78,8 +78,8 @@ def check(
 
 
 def _check_values(extended: LoweredGraph, graph: Graph) -> None:
-    """Check that every used name has a value, which has the network's type and sizes, and is
-    constant as there, unless a Transform makes it.
+    """Check that every used name has a value, and that a value that no Transform makes is the
+    network's: of the same type and sizes, and constant in both or in neither.
     """
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}
@@ -210,7 +210,8 @@ def _check_follower(
     """Check that a fused node is the network's, and the only reader of the value that it
     follows.
 
-    ``values`` has that value alone, or the check fails. ``readers`` is the result of ``_readers``.
+    ``values`` has the first output of the node that is followed; the check fails if it is empty.
+    ``readers`` is the result of ``_readers``.
     """
     if graph.nodes.get(follower.name) is not follower:
         raise UnsoundPlanError(f"{follower.name}: no such node in the network")

@@ -78,9 +78,9 @@ class ChosenGraph:
             graph: simplified like the graph that the choice was made for.
 
         Raises:
-            ChoiceRefused: the graph has other nodes, edges or dims. Or there are nodes, named by
-                the error, into which fewer nodes may be fused than before, or at which a Transform
-                is needed that there was not, or the reverse.
+            ChoiceRefused: the graph has other nodes, edges or dims; or nodes do not fit, which the
+                error names: fewer followers may be fused into a node than before, or the choice's
+                Transforms before or after it are not just those that the new sizes need.
         """
         lowered, faults = self._placed(graph)
         for node, why in faults.items():

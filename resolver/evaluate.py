@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class PartialEvaluation(Evaluation):
-    """Evaluation that ends at the tagger: nothing is allocated and no kernel runs.
+    """Evaluation that ends at ``lib_tagger``: nothing is allocated and no kernel runs.
 
     Args:
         inexact: True accepts approximate routines; the plan bounds their errors.
@@ -46,7 +46,7 @@ class PartialEvaluation(Evaluation):
         self.tolerance = max(self.tolerance, float(inexact))
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:  # noqa: ARG002
-        """Raise ContractError: the invoker went on past its tagger."""
+        """Raise ContractError: the invoker did not return after ``lib_tagger``."""
         raise call.misuse("a native step in partial evaluation")
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
@@ -263,8 +263,8 @@ def _on_preceding_library(
     """Return a node fused with all offered nodes, and its outputs, on a library that is tried
     before libraries of higher priority.
 
-    None if no library may be tried so, if it does not take all the nodes, or if it may not be tried
-    before one of the libraries of higher priority.
+    None if there is no such library, if it does not take all the nodes, or if it would pass over a
+    library that its invoker does not name in ``before``.
     """
     pinned = preferences.pinned(node.name, info_of(node.op).name)
     if preferences.order is not None or pinned is not None:
@@ -300,10 +300,12 @@ def _passed_over(state: _Resolving, node: Node, library: str, by: str) -> Refusa
 def _fuse_all_taken(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Decide a node by priority, fused with as many followers as its library takes.
+    """Decide a node by priority, fused with as many followers as its library takes; return the node
+    and its outputs.
 
-    Mostly the library that is asked first takes all followers. Then it would take the node alone,
-    too, and is not asked. The result is the node and its outputs.
+    The library that is asked first about the node is offered all followers at once, since it mostly
+    takes them. If it declines, or another library is asked before it about a follower, the node is
+    decided alone, then with as many followers as may be fused, and then with fewer and fewer.
     """
     tried = _first_library(state, preferences, node)
     if tried is not None and _no_library_before(state, preferences, offered, tried):
@@ -337,7 +339,7 @@ def _fuse(
         The decided node, and its outputs.
 
     Raises:
-        NoInvokerError: the library does not take them.
+        NoInvokerError: the library does not take the node fused with all of them.
     """
     pinned = replace(preferences, nodes={**preferences.nodes, node.name: library})
     fused, values = _evaluate(state, node, pinned, fused_nodes)
@@ -439,7 +441,7 @@ def _allows(preferences: Preferences, node: Node, library: str) -> bool:
 def _evaluate(
     state: _Resolving, node: Node, preferences: Preferences, fused_nodes: Sequence[Node] = ()
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Evaluate one node, fused with ``fused_nodes``, up to its tagger.
+    """Evaluate one node, fused with ``fused_nodes``, up to its ``lib_tagger``.
 
     Returns:
         The decided node, and its outputs with their produced layouts.

@@ -16,8 +16,8 @@ from vtensor.errors import GraphError
 def explain_transforms(graph: LoweredGraph) -> list[dict[str, Any]]:
     """Return a dict for each Transform that is in every run, the one of most bytes first.
 
-    ``share`` is the Transform's part of all bytes that the run's nodes read and write, pads
-    included.
+    ``share`` is the fraction, of all bytes that the run's nodes read and write, that the Transform
+    reads and writes; pads are included.
     """
     total = bytes_of_a_run(graph)
     rows = [_transform(graph, node, total) for node in graph.transforms()]

@@ -82,7 +82,8 @@ def put(lowered: LoweredGraph, graph: Graph) -> LoweredGraph:
     """Return the choice of a lowered graph on a graph that differs in sizes alone, unchecked.
 
     Args:
-        lowered: the choice, on a graph of the same nodes, edges and offers.
+        lowered: the choice; its graph has the nodes and edges of ``graph``, and the same followers
+            are offered for fusion.
         graph: the graph, whose sizes may be symbolic.
     """
     sources = lowered.sources

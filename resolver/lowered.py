@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reason:
-    """Cause of a Transform: a node that takes a value in one layout, and the producer of another.
+    """Cause of a Transform: a consumer takes a value in another layout than it is produced in.
 
     Attributes:
         consumer: name of the node that takes the value, or of the output that delivers it.
@@ -295,9 +295,8 @@ class Certificate:
 
     @property
     def settled(self) -> bool:
-        """True if bytes of Transforms should not be lowered further.
-
-        They are minimal, or time was minimised instead.
+        """True if no further optimisation should reduce the bytes that Transforms move: they are
+        minimal, or time was minimised instead.
         """
         return self.minimal or self.objective == "time"
 
@@ -389,7 +388,7 @@ class LoweredGraph:
     def bare(self) -> LoweredGraph:
         """This graph without Transforms: nodes read the model's values, whatever their layouts."""
         changes = any(isinstance(node, TransformNode) for node in self.nodes)
-        return self._bare if changes else self  # cached, it would refer to itself
+        return self._bare if changes else self  # a cached self would be a reference cycle
 
     @cached_property
     def _bare(self) -> LoweredGraph:

@@ -68,8 +68,8 @@ class Prober:
     def takes(self, node: OpNode, variant: Variant) -> bool:
         """Return whether the node's library runs it with the operands in the layouts of a variant.
 
-        Those may differ from operand to operand: False if the routine wants one layout for all
-        operands for which ANY is asked.
+        The operands may have different layouts, so the result is False if the routine wants one
+        joint layout for its operands that ask for ANY (``Routine.each`` is False).
         """
         values = [self._values[name] for name in node.inputs]
         key = (_call_key(node, values, [value.produced_layout for value in values]), variant)

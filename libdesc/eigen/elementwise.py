@@ -123,10 +123,10 @@ class _Joined(Routine):
         self.parts, self.dim, self.program = tuple(parts), dim, program
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return, by operand index, the layout in which the first part is produced.
+        """Return a layout by operand index: the one in which the first operand is produced.
 
-        It is restricted to the operand's own dims. Blocks that would cut a part of the
-        concatenation are left out.
+        It is restricted to each operand's own dims, without encoding. Blocks of the concatenation's
+        dim are left out if one would belong to two of the tensors that are concatenated.
         """
         lead, dst = call.operands[0].produced_layout, self.tensors[-1]
         if lead is None or lead.is_any or set(lead.dims) != dst.dims.keys():
@@ -264,11 +264,11 @@ def _run(
 
     Args:
         program: the program.
-        sources: its operands.
+        sources: its operands. If the first operand is a concatenation, dst stands for it: both
+            have one layout.
         dst: its result.
-        pieces: the parts of a concatenation, each with the number of its contiguous elements in
-            dst; the first of ``sources`` is then dst, in place of the concatenation. Empty if
-            nothing is concatenated.
+        pieces: the tensors that are concatenated, each with the number of its contiguous elements
+            in the concatenation; empty if no operand is a concatenation.
     """
     if 0 in dst.dims.values():
         return  # there is nothing to write
@@ -307,5 +307,5 @@ def _strides(source: PTensor, dst: PTensor) -> list[int]:
 
 
 def _axis_keys(layout: Layout) -> Iterator[tuple[str, int]]:
-    """Yield (dim, unit) of each axis, which identify it: blocks of a dim may have equal sizes."""
+    """Yield (dim, unit) for each axis: no other axis of the layout has the same pair."""
     return zip((axis.dim for axis in layout.axes), layout.units, strict=True)

@@ -33,7 +33,7 @@ ITEMSIZES = (1, 2, 4, 8)
 
 
 def _channels_last(x: VTensor) -> Layout:
-    """Return the plain layout with those of the dims D, H, W and C last that a tensor has."""
+    """Return a tensor's plain layout that ends with D, H, W, C, as far as it has these dims."""
     return _last(x, [dim for dim in "DHWC" if dim in x.dims])
 
 
@@ -162,8 +162,8 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
 def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
     """Return the routine of the mean of each channel over whole images, in any layout.
 
-    ``slide`` is a window of the size of an image; a pooling computes the mean if src is produced
-    with channels last.
+    If src is produced with channels last, the routine is a pooling by ``slide``, a window of the
+    size of an image; else it is a reduction, which does not use ``slide``.
     """
     if src.dtype in DTYPES and produced(src) == _channels_last(src):
         return pooling("avg_exclude_padding", src, dst, slide)
@@ -179,7 +179,7 @@ def largest_place(
         src, dst: the images.
         indices: gets the index of each maximum among all elements of src in the order N C D H W.
         slide: the window.
-        column_major: True if the first spatial dim is the fastest in this order.
+        column_major: True to count in the order N C W H D instead: the first spatial dim fastest.
     """
 
     def run(x: PTensor, *results: PTensor) -> None:
@@ -191,7 +191,7 @@ def largest_place(
 
 
 def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
-    """Return a window as the native kernels take it, see ``_eigen.pyi``: with 3 spatial dims."""
+    """Return the window by which src becomes dst as a ``Window`` of ``_eigen.pyi``."""
     return _native_window(src.size("N"), src.size("C"), _spatial(src), _spatial(dst), slide)
 
 
@@ -200,7 +200,7 @@ def _spatial(tensor: PTensor) -> list[int]:
 
 
 def _native_window(images: int, channels: int, before: Sizes, after: Sizes, slide: Slide) -> Window:
-    """Return a window as the native kernels take it: with dims of size 1 it has 3 spatial dims.
+    """Return a ``Window`` of ``_eigen.pyi``; dims of size 1 are added up to three spatial dims.
 
     Args:
         images, channels: number of images, and of channels.
@@ -312,7 +312,8 @@ def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Rout
 
     Args:
         src, indices, dst: the operands.
-        counted: spatial sizes of the image whose elements ``indices`` count.
+        counted: spatial sizes of the image in which ``indices`` number the elements; dst may be
+            larger.
     """
 
     def run(x: PTensor, *others: PTensor) -> None:
@@ -344,8 +345,8 @@ def fourier(tensors: Sequence[VTensor], wants: Sequence[Layout], frames: Frames)
 
     Args:
         tensors: x, an optional window, and y.
-        wants: the layouts of ``tensors``: plain; the last dims are the one that is transformed, and
-            the one of the parts of a complex number.
+        wants: the layouts of ``tensors``, all plain: the transformed dim is last, except that the
+            dim of real and imaginary part, if the tensor has one, comes after it.
         frames: the sizes and attributes, see ``Frames`` in ``_eigen.pyi``.
     """
 

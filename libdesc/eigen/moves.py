@@ -49,11 +49,10 @@ class SameLayout(Routine):
         self.unblocked = set(tensors[0].dims if unblocked is None else unblocked)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return, by operand index, the layout in which the first operand is produced.
+        """Return a layout by operand index: the one in which the first operand is produced.
 
-        It is restricted to the operand's own dims.
-
-        Blocks of the dims ``unblocked`` are left out.
+        It is restricted to each operand's own dims, without encoding, and without blocks of the
+        dims ``unblocked``.
         """
         lead = call.operands[0].produced_layout
         if lead is None or lead.is_any or set(lead.dims) != self.tensors[0].dims.keys():
@@ -90,7 +89,7 @@ def picked(x: VTensor, y: VTensor, runs: Mapping[str, Sequence[Run]], value: flo
         runs: by dim, the index in x of each element of y, as runs (count, first index, stride).
             The elements of a run whose first index is -1 come from no element of x. A missing dim
             is copied whole.
-        value: the number that such elements get.
+        value: the number for the elements of y that come from no element of x.
     """
     bits = bits_of(value, y.dtype)
 

@@ -45,7 +45,7 @@ def normalization(
         follow: at most one follower, which adds a shift; ``parameters`` is then a scale.
 
     Raises:
-        Decline: it cannot fuse a follower.
+        Decline: the routine cannot fuse a follower.
     """
     parameters = [*parameters, *_shifts(src, parameters, follow)]
     order = [*(dim for dim in src.dims if dim not in axes), *axes]
@@ -121,7 +121,7 @@ def _shifts(
     """Yield the shifts that followers add.
 
     Raises:
-        Decline: a follower is no sum with a shift, or there are several followers.
+        Decline: a follower does not add a shift, or there are several followers.
     """
     for follower in follow:
         others = [operand.dtype for operand in follower.operands]

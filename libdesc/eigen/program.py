@@ -64,8 +64,8 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
         types: the element types of the operands, then that of the result.
 
     Raises:
-        Decline: an element type is not among ``TYPES``, an integer meets a fraction or a power, or
-            there are more than ``MAX_INPUTS`` operands and constants.
+        Decline: an element type is not among ``TYPES``, an integer is combined with a fraction or
+            raised to a power, or there are more than ``MAX_INPUTS`` operands and constants.
 
     >>> compiled(lambda x: (x * 2).max(0), ["f32", "f32"]).instructions
     [('mul f32', [0, 1]), ('max f32', [3, 2])]

@@ -127,7 +127,7 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
 
 
 def _pattern(desc: Desc, order: Order) -> Pattern:
-    """Return the pattern of a descriptor.
+    """Return the pattern of a descriptor: its memory order by dim numbers.
 
     If there are several, one with exactly the descriptor's strides is preferred, then one that has
     a tag.
@@ -270,10 +270,11 @@ def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
 def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield orders of all numbered dims that put elements where the layout does.
 
-    Dims that the tensor lacks may be anywhere in an order. If there are any, the first orders are
-    those of ``_familiar`` that fit, else the first one is the order of the layout's axes. Then come
-    orders of ``_familiar`` that fit if dims of a single element or block may be anywhere, too: they
-    hold for the given sizes only. The order of the layout's axes is last.
+    First come the orders that hold for all sizes: if the tensor lacks numbered dims, those of
+    ``_familiar`` that fit when the lacking dims may be anywhere; else the order of the layout's
+    axes. Then come those of ``_familiar`` that fit when dims of a single element or block may be
+    anywhere, too: they hold for the given sizes only. The order of the layout's axes is last, even
+    if it has been yielded.
 
     Args:
         layout: the layout.

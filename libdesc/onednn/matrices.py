@@ -24,8 +24,8 @@ class RowWise(OneDnnRoutine):
     """A routine that runs on matrices if the layouts of its operands' rows have blocks.
 
     Attributes:
-        row_dims: by operand index, the dim along which a row runs, for each operand that has the
-            rows; the first operand has them.
+        row_dims: the dim along which a row runs, by index of each operand that is made of rows;
+            the first operand always is.
         always_flat: True if operands without blocks are made matrices, too, because matrices have
             the better kernel.
     """
@@ -88,6 +88,6 @@ class RowWise(OneDnnRoutine):
 
 
 def matrix(tensor: VTensor, rows: str, row_dim: str) -> VTensor:
-    """Return a tensor of two dims: ``rows``, in place of all dims but ``row_dim``, and this one."""
+    """Return a tensor with the dims ``rows``, which merges all other dims, and ``row_dim``."""
     size = tensor.size(row_dim)
     return VTensor(tensor.dtype, {rows: tensor.num_elements // size, row_dim: size})

@@ -25,10 +25,10 @@ class FusingRoutine(OneDnnRoutine):
 
     Args:
         operands: src, weights, dst.
-        follow: the followers. The first one may add a bias along dst's dim ``columns``. Others are
-            functions of one element (``libdesc/onednn/posts.py``) and of another operand
-            (``libdesc/patterns.py``). Bounds with a lower bound of 0, and GELU in f32, must be the
-            last one: they are exact only there. A follower's operand with all of dst's dims has
+        follow: the followers. The first one may add a bias along dst's dim ``columns``. All others
+            are functions of one element (``ELTWISE``), or of one element and another operand
+            (``BINARY``). Bounds with a lower bound of 0, and GELU in f32, must be the last
+            follower: they are exact only there. A follower's operand with all of dst's dims has
             dst's layout.
 
     Raises:

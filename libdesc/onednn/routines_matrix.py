@@ -48,7 +48,7 @@ class MatMul(RowWise, FusingRoutine):
     pixels, comes before both if it has ``FILTER_KERNEL``.
 
     Args:
-        left, right: the factors, in any order: the values are the same.
+        left, right: the factors; they may be exchanged, which does not change dst.
         dst: the dims of both factors, without K.
         over: K.
         follow: fused followers, see ``FusingRoutine``.

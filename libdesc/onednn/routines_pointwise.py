@@ -28,8 +28,8 @@ class Function(NamedTuple):
 
     - ``"max"``, if f(x) >= x for all x: max(f(x), x) is computed. It is f(x) for a number x. It is
       x for a NaN, since oneDNN's max returns the second operand if one operand is a NaN;
-    - ``"min"``, if f(x) <= x for all x: min(f(x), x) is computed, for the same reason;
-    - ``"end"``: the method of ``Attr`` of that name computes f exactly.
+    - ``"min"``, if f(x) <= x for all x: min(f(x), x) is computed likewise;
+    - ``"end"``: the method of ``Attr`` that is named ``alg`` computes f exactly.
     """
 
     alg: str
@@ -101,7 +101,10 @@ class _Functions(OneDnnRoutine):
         self.functions = tuple(functions)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the first primitive that is reference code, else that of the first function."""
+        """Return one function's primitive, by which the call is judged.
+
+        It is the first that is reference code; if none is, that of the first function.
+        """
         primitives = [function.primitive(src, dst) for function in self.functions]
         return next(filter(is_reference, primitives), primitives[0])
 

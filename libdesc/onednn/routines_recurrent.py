@@ -41,10 +41,11 @@ class Recurrent(OneDnnRoutine):
     Args:
         kind: oneDNN's name of the cell: ``vanilla_rnn``, ``lstm``, ``gru`` or ``lbr_gru``.
         direction: ``forward``, ``reverse`` or ``bidirectional``.
-        inputs: x, T N F, and the weights of x and of the state, dir gate unit and F or state.
-        more: optional inputs by name: bias, peepholes, hidden, cell. ``lengths`` may be among them;
-            they are not read.
-        outputs: y, T dir N unit, and the last states, dir N unit.
+        inputs: x (dims T N F), the weights of x (dir gate unit F), and those of the state (dir
+            gate unit state).
+        more: optional inputs by name: bias, peepholes, hidden, cell. ``lengths`` may be among them,
+            but is not read.
+        outputs: y (T dir N unit) and the last states (each dir N unit).
         function: oneDNN's name and alpha of the activation of ``vanilla_rnn``.
     """
 

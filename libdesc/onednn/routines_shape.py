@@ -143,7 +143,8 @@ class Slice(FollowingRoutine):
         """Return a descriptor of the elements of src that are copied, in the memory of src.
 
         Raises:
-            Decline: src has blocks or a first index above 0, and a stride does not divide its dim.
+            Decline: a stride does not divide the size of its dim, although src has blocks or some
+                first index is above 0.
         """
         counts, starts = [count for count, _, _ in self.runs], [start for _, start, _ in self.runs]
         steps = [step if step == 1 or count > 1 else 1 for count, _, step in self.runs]

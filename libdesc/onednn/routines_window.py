@@ -195,9 +195,10 @@ class Deconvolution(WindowRoutine):
     """
 
     def rows(self) -> Iterator[Row]:
-        """Yield layouts to try: all left to oneDNN, then images with channels last, then first.
+        """Yield layouts to try: all left to oneDNN, then with plain ones of src and dst.
 
-        oneDNN may choose layouts with pads that it does not zero.
+        oneDNN may choose layouts with pads that it does not zero. The plain layouts, channels last
+        and then channels first, have no pads.
         """
         yield from super().rows()
         order = self.operands[0].order

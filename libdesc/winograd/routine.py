@@ -65,7 +65,9 @@ class TileSize(NamedTuple):
 
     @property
     def phase(self) -> tuple[int, int]:
-        """Height and width of each phase of the filter; those of the filter itself for stride 1."""
+        """Height and width of each of the four filters (phases) that a filter of stride 2 is split
+        into; those of the filter itself for stride 1.
+        """
         down, across = (ceil(taps / self.step) for taps in self.taps)
         return down, across
 
