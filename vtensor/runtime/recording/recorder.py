@@ -560,7 +560,7 @@ def packing_step(
     Args:
         node: the Transform that makes the constant.
         row: the constant's row of the packing table.
-        input_storage: the input of the step; None if the row's array is to be read.
+        input_storage: the input of the step; None if the array of ``row`` is to be read.
 
     Raises:
         VTensorError: the library declines the Transform.
