@@ -61,7 +61,7 @@ class _Reordering:
     changed: bool = False
 
     def add(self, node: Node) -> None:
-        """Add the next node; if it is element-wise and reads the results of changes of order, let it
+        """Add the next node; if it is element-wise and reads results of changes of order, let it
         read the values before these changes instead.
         """
         names = getattr(node.op, "names", ())

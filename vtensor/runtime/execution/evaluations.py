@@ -279,5 +279,5 @@ class KindEvaluation(RecordEvaluation):
     """Evaluation that collects the steps of one call, to serve all calls of the same kind."""
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
-        """Set ``python``: a call back into Python serves no other call, so there is no kind."""
+        """Set ``python`` to True: a call-back serves no other call, so the call has no kind."""
         self.python = True

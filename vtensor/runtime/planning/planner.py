@@ -230,7 +230,7 @@ class Planner:
 
         Raises:
             ChoiceRefused, VTensorError: too many nodes would differ from the hints, the plan would
-                be too slow, or none can be made with these hints.
+                be too slow, or no plan can be made with these hints.
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 

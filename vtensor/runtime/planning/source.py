@@ -364,7 +364,8 @@ class Source:
 
         The list has the given shapes if an open size is not 1. If an open size is 1, it has the
         shapes with 2 in place of each 1, and the shapes with 3: guards on a size of 1 hold for no
-        other size, and the layout that a library prefers for weights may depend on what divides a size.
+        other size, and the layout that a library prefers for weights may depend on what divides a
+        size.
 
         Args:
             shapes: the shapes of a run, by input.

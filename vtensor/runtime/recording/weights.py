@@ -46,7 +46,8 @@ class Packed:
     """A constant in a kernel's layout; or all packed constants of a plan (``Weights.hold``).
 
     Attributes:
-        storage: the storage of the constant; for all constants, one of their bytes.
+        storage: the storage of the constant; for all constants of a plan, a storage of
+            all their bytes.
         row: the constant's row of the packing table, which keeps the source array alive, and so its
             address; None for all constants of a plan.
         memory: the memory of all constants that were packed together.
