@@ -104,7 +104,8 @@ def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> 
     """Return the byte offset of a part in the whole's memory; None if not contiguous there.
 
     A part is contiguous if it has one index along each axis before some axis, and all indices along
-    the axes after that one. Blocks are not cut: pads at the end are those of the whole.
+    the axes after that one. It must not cut a block: along a dim with blocks it begins at a
+    block's begin, and ends at a block's end or the whole's.
 
     Args:
         whole, part: a value and a part of it.
