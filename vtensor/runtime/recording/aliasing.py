@@ -168,7 +168,8 @@ def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage])
 def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
     """Place each input of a concatenation in the output's memory, if all have memory of their own.
 
-    Returns False, with nothing done, if one has not or its memory is in ``lasting``.
+    Returns False, with nothing done, if an input shares memory already, or if its memory is bound
+    or in ``lasting``.
     """
     roots = [part.root for part, _ in divided.parts]
     if len(set(roots)) < len(roots) or divided.whole in roots:
@@ -184,7 +185,7 @@ def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) 
 def _read_part_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
     """Place the output of a slice in its input's memory, if the output has memory of its own.
 
-    Returns False, with nothing done, if it has not or is in ``lasting``.
+    Returns False, with nothing done, if the output shares memory already or is in ``lasting``.
     """
     [(part, begin)] = divided.parts
     if part in lasting or part.root is not part:
