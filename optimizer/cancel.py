@@ -36,7 +36,7 @@ def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
 
 def _exact(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> bool:
     """Return whether the second Transform makes the same values from the first one's input as from
-    its output.
+    the first one's output.
     """
     a, b, c = (graph.values[name] for name in (first.input, first.output, second.output))
     first_stored, second_stored = a.layout.stored(a.dtype), b.layout.stored(b.dtype)

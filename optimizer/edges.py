@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from resolver.lowered import LoweredGraph, LoweredNode, TransformNode
 from vtensor.language.records import replace
 
-#: A node that reads a value, or the name of an output of the graph that the value is.
+#: A node that reads a value, or the name of an output of the graph as which it is delivered.
 User = LoweredNode | str
 
 
 def users(graph: LoweredGraph) -> dict[str, list[User]]:
-    """Return the users of each value: the nodes that read it, once for each input, and the names of
-    the graph's outputs that it is.
+    """Return the users of each value: the nodes that read it, once for each input; and if it is
+    delivered as outputs of the graph, the names of these outputs.
     """
     uses: dict[str, list[User]] = {name: [] for name in graph.values}
     for node in graph.nodes:

@@ -72,8 +72,8 @@ class Chain:
     Attributes:
         lead: the linear node.
         weights: its constant.
-        parts: by dim of the output along which ``lead`` can be scaled, the dims of the constant
-            that make up the dim, slowest first.
+        parts: for each dim of the output along which ``lead`` can be scaled, the dims of the
+            constant of which that dim consists, slowest first.
         behind: the affine nodes, in order.
         dims: the one dim of the output along which the constants of ``behind`` differ; empty if
             they are single numbers.
@@ -189,8 +189,8 @@ def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
 def _parts(
     weights: VTensor, out: VTensor, names: Mapping[str, str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield each dim of the output that consists of dims of the constant, with these, slowest
-    first.
+    """Yield each dim of the output that consists of dims of the constant, and a list of the
+    latter, slowest first.
 
     Args:
         weights: the constant.

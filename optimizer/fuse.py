@@ -27,9 +27,9 @@ MAX_FOLLOWERS = 16
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """Return the same graph with offers: by lead, the nodes after it that may be fused to it.
 
-    An offered node is not pinned. It is the only reader of the output of the node before it, which
-    is no output of the graph and has the dims and element type of the offered node's output. Its
-    other operands are made before the lead runs.
+    An offered node is not pinned. The output of the node before it has no other reader, is no
+    output of the graph, and has the dims and element type of the offered node's output. The other
+    operands of the offered node are made before the lead runs.
 
     Args:
         graph: sealed; it is not changed.

@@ -312,7 +312,7 @@ def _no_slower_fused(timed: Sequence[Variant]) -> list[Variant]:
     """Return the variants, with the time of each fused kernel at most that of the same kernel with
     followers as separate steps.
 
-    A fused kernel that was measured to be slower than that was disturbed.
+    If a fused kernel was measured to be slower, other processes disturbed the measurement.
     """
     parts: dict[object, int] = {}
     for variant in timed:

@@ -36,8 +36,8 @@ class Matched(NamedTuple):
     """A partial or whole match of a pattern.
 
     Attributes:
-        values: name of the graph's value by name of the pattern's hole.
-        parts: name of the graph's value by name of the pattern's named part.
+        values: by name of a hole (a variable of the pattern), the name of the graph's value.
+        parts: by name of a named part of the pattern, the name of the graph's value.
         parameters: values of the pattern's named parameters.
         nodes: names of the nodes that the pattern replaces.
     """

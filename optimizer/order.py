@@ -61,8 +61,8 @@ class _Reordering:
     changed: bool = False
 
     def add(self, node: Node) -> None:
-        """Add the next node; if it is element-wise, move it before the changes of order of its
-        operands.
+        """Add the next node; if it is element-wise and reads results of changes of order, let it
+        read the values before these changes instead.
         """
         names = getattr(node.op, "names", ())
         kind = info_of(node.op).structural
@@ -83,8 +83,9 @@ class _Reordering:
         return {node.name: node for node in reversed(kept)}
 
     def _add_late(self, node: Node) -> None:
-        """Add an element-wise node on its operands as they are before changes of order, and after
-        it a change of order of its result, if that differs in order.
+        """Add an element-wise node that reads its operands as they are before changes of order.
+
+        If its result then has another order of dims, a change of order follows the node.
         """
         values, constants = self.graph.values, self.constants
         computed = [self.source.get(name, name) for name in node.inputs if name not in constants]

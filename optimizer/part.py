@@ -174,8 +174,9 @@ def _traced(graph: Graph, between: Sequence[Node], dim: str) -> list[str]:
     ``between``.
 
     Empty if no dim of the lead's output corresponds to the sliced one. A reshape keeps the order of
-    elements: a dim of its output corresponds to the dim of its input before which the sizes have
-    the same product, if the size of the input's dim is a multiple of the size of the output's dim.
+    elements: a dim of its output corresponds to the dim of its input for which the product of the
+    sizes before it is the same, provided that its size in the input is a multiple of that in the
+    output.
 
     Args:
         graph: the graph.

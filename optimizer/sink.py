@@ -13,7 +13,8 @@ from optimizer.remake import remade
 from optimizer.settings import Settings
 from resolver.lowered import LoweredGraph, OpNode
 
-#: Returns whether a pass may choose a variant, by its index, of a node, given the present choice.
+#: Returns whether a pass may choose the variant of an index for a node. Arguments: the problem, the
+#: node, the present choice, the index.
 Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
 
 

@@ -281,7 +281,7 @@ class Candidates:
 
     def _alike(self, node: OpNode, variant: Variant, other: Variant) -> bool:
         """Return whether two variants of a node are on one library and differ at most in the
-        layouts of constants; False if ``other`` has pieces.
+        layouts of constants; False if ``other`` runs followers as steps of their own (pieces).
         """
         if variant.library != other.library or other.pieces:
             return False

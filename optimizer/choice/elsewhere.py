@@ -81,8 +81,8 @@ class FurtherVariants:
     def _refused(self, node: OpNode, library: str) -> tuple[Refusal, ...]:
         """Return the refusals of a node's variant on ``library``.
 
-        They are those of the node's own variant; if ``library`` is another one, without that
-        library's and with one of the node's own library added.
+        They are the refusals of the node's present variant. If ``library`` is not that variant's,
+        refusals of ``library`` are left out, and a refusal of the present library is added.
         """
         first = node.variant.library
         if library == first:

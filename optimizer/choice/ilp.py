@@ -279,8 +279,8 @@ class _Program:
         return self._end(use.node, lambda number: self.problem.wanted(value, use, number))
 
     def _end(self, node: str, layout: Any) -> EndLayouts:
-        """Return, by layout, the sum of the variables of the node's variants that have it; 1 if
-        there is one layout.
+        """Return, by layout, the sum of the variables of the node's variants with that layout; 1 if
+        all variants have the same one.
 
         Args:
             node: name of the node; one without variables has one layout.

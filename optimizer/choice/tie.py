@@ -13,13 +13,16 @@ Tie = tuple[str, list[int]]
 def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
     """Return, by node, ties that leave some cheapest choice possible.
 
-    A node v is tied to the node u that makes its only input that is no constant, if v alone reads
-    u's output and each variant of u has that output in the layout of just one variant of v, and
-    vice versa. A choice with a Transform between u and v is then no cheaper than the same choice
-    with v in u's layout: the latter saves this Transform and needs at most one more, of v's output.
-    For this to hold, u's output has the same bytes in all layouts, and v's output too, no more than
-    u's. Where time is minimised, v takes as long in each of its variants, the time of a Transform
-    is estimated from its bytes, and no more noise is charged on v's output than on u's.
+    A node v is tied to a node u under these conditions:
+
+    - v has one input that is no constant: u's output, which nothing else reads;
+    - variants of u and v correspond one to one: u makes the output in the layout that v wants;
+    - u's output has equally many bytes in all layouts, as has v's output, and v's has no more;
+    - where time is minimised, v takes as long in each of its variants, and no more noise is charged
+      on v's output than on u's.
+
+    A choice with a Transform between u and v is then no cheaper than the same choice with v in u's
+    layout: the latter saves this Transform and needs at most one more, of v's output.
 
     Args:
         problem: the nodes and their variants.

@@ -156,7 +156,8 @@ class Runner:
         overridden initializers stay valid.
 
         Raises:
-            LockError: the session has a lock file, which is for runs that do not override these.
+            LockError: the session has a lock file, which holds only for runs that override no
+                initializers.
         """
         own_names = {port.name for port in self.inputs}
         if not isinstance(inputs, Mapping) or not (more := frozenset(inputs) - own_names):

@@ -140,7 +140,10 @@ def encoded(
 
 
 def inputs_data(key: PlanKey) -> list[list[Any]]:
-    """Return a row of JSON data for each input: name, shape, and deciding value in hex or None."""
+    """Return a row of JSON data for each input: name, shape, value.
+
+    The value is in hex if it decides shapes, else None.
+    """
     return [
         [
             input_key.name,
@@ -392,7 +395,7 @@ def decoded(
     Args:
         name, payload: the name and the content of the entry.
         read: returns the content of another entry by name; None if it is missing.
-        like: a key of the entry's input kind.
+        like: a key of the same inputs; it has the element types and layouts that the entry lacks.
         options: the session's options.
         fingerprint: the fingerprint of the model.
         workspace: the arena, weights and executors that plans share.
@@ -412,7 +415,7 @@ def _key(rows: list[Any], like: PlanKey) -> PlanKey:
 
     Args:
         rows: the rows of ``inputs_data``, from the entry.
-        like: a key of the entry's input kind, for element types and layouts.
+        like: a key of the same inputs; it has the element types and layouts that the rows lack.
 
     Raises:
         ValueError, TypeError: the rows do not fit the inputs.
@@ -508,7 +511,10 @@ class _PlanReader:
         )
 
     def _things(self, outer: Rows) -> Sequence[Any]:
-        """Return the native objects of the trace that depends on no size, by place.
+        """Return the native objects that depend on no size, by place on their trace.
+
+        Args:
+            outer: the rows of that trace.
 
         Raises:
             ValueError: native code refuses a recorded call.
@@ -523,7 +529,7 @@ class _PlanReader:
         return self._weights.packed_regions()
 
     def _held(self) -> object:
-        """Return an object that keeps the packed constants alive and counted."""
+        """Return an object that keeps the packed constants alive, and their bytes counted."""
         return self._workspace.weights.hold(self._weights.memory)
 
     def _large(self, name: str, steps: Sequence[Any]) -> Any:
@@ -616,7 +622,7 @@ def _pieces(row: Sequence[Any]) -> Pieces:
 
 
 def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> SymbolicValue:
-    """Return a value of a plan; the arguments are its data in an entry.
+    """Return an input, output or constant of a plan; the arguments are its data in an entry.
 
     Raises:
         ValueError, LookupError, VTensorError: the element type or layout does not exist.

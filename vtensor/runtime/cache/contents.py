@@ -228,7 +228,7 @@ def _facts(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
 
 
 def _other(folder: Path, name: str) -> bytes | None:
-    """Return the content of the entry of a name; None if it is missing or damaged."""
+    """Return the content of the entry ``name`` in ``folder``; None if it is missing or damaged."""
     if _NAMES.fullmatch(name) is None:
         return None
     with ignored(OSError):

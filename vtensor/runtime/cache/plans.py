@@ -49,7 +49,7 @@ class SavedPlans:
         return None if entries is None else cls(source, entries, workspace)
 
     def read_own(self, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the exact choice of a key, if one is saved.
+        """Yield the choice that is saved for the sizes of a key alone, if there is one.
 
         Args:
             key: input shapes, element types and layouts.
@@ -58,12 +58,12 @@ class SavedPlans:
         return (choice for _, choice in self._read(key, options, 0, exact=True))
 
     def read(self, key: PlanKey, options: Options, begin: int) -> Iterator[tuple[int, Choice]]:
-        """Yield the choices of an input kind that serve any sizes; each is read when requested.
+        """Yield the saved choices that may serve other sizes too; each is read when requested.
 
         Args:
-            key: a key of the input kind.
+            key: the key of the inputs; the choices are for its ranks, layouts and deciding values.
             options: the session's options.
-            begin: how many of the kind's entries were read before, and are skipped.
+            begin: how many entries of such choices were read before, and are skipped.
 
         Yields:
             The number of entries that were read so far, and the choice.
@@ -141,7 +141,7 @@ class SavedPlans:
         Args:
             model_fingerprint, options: the model and the session's options.
             key: the key that the entries are for.
-            exact: True for the entry of the key alone; False for those of its input kind.
+            exact: True for the entry of the key alone; False for those that may serve other sizes.
         """
         values = [
             (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
@@ -156,7 +156,8 @@ def entry_digest(model: ModelFingerprint, scope: object, options: Options, threa
 
     Args:
         model: the fingerprint of the model.
-        scope: the key of an exact choice, or the input kind and deciding values of others.
+        scope: the key of a choice that serves no other sizes; for any other choice, the kind of its
+            key and the deciding values.
         options, threads: the session's options and number of kernel threads.
     """
     settings = options.settings

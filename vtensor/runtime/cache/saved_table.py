@@ -338,7 +338,7 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
 
 
 def check_bytes(table: Sequence[Data], end: int) -> None:
-    """Check that no two constants or factors overlap in the small weights of an entry.
+    """Check that no two constants, or factors of constants, overlap in an entry's small weights.
 
     Args:
         table: the rows of the packing table, as data.
@@ -383,7 +383,7 @@ def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
     """Return the shape of an array after the cuts among ``changes``.
 
     Raises:
-        ValueError: the array has no such part.
+        ValueError: a cut is not inside the array.
     """
     shape = [*source.shape]
     for axis, begin, end in (change.taken for change in changes if change.taken is not None):
@@ -394,11 +394,11 @@ def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
 
 
 def _change_of(blob: Array, change: Sequence[Any]) -> Made:
-    """Return a change of an array, from its data in an entry.
+    """Return a change of an array, a multiplication or a cut, from its data in an entry.
 
     Args:
         blob: the bytes of small weights.
-        change: (shape, offset in ``blob``) of a factor, or (axis, begin, end) of a cut.
+        change: (shape, byte offset in ``blob``) of a factor, or (axis, begin, end) of a cut.
     """
     if len(change) == 2:
         sizes, offset = change

@@ -121,7 +121,8 @@ class Delivery:
         Args:
             bindings: the arrays that the run bound.
             placed: True if the plan wrote the output to its final memory.
-            into: the caller's array for it; if None and not ``placed``, the output is copied here.
+            into: the caller's array for the output; None if there is none: unless ``placed``, the
+                result is then a copy.
         """
         part = self.part(bindings)
         if into is None and not placed:

@@ -65,8 +65,9 @@ class DirectRequest:
             arrays: the inputs, by name.
 
         Returns:
-            The outputs in order; None if the general path must run instead, which also reports a
-            failure of this one; False if the strict plan must repeat the run.
+            The outputs in order; None if a native call cannot do the run or has failed: the
+            caller then uses the general path, which names the error; False if the strict plan must
+            repeat the run.
         """
         lanes, run = self._lanes, object()
         lane = lanes.idle if lanes.runs else lanes.every[0]

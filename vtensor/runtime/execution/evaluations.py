@@ -100,8 +100,8 @@ class RecordEvaluation(Evaluation):
     """Evaluation that collects steps.
 
     Args:
-        confirming: True if variants come from a choice for other sizes, so that each call back into
-            Python is first checked to be accepted.
+        confirming: True if variants come from a choice for other sizes: each invoker in Python is
+            then asked whether it accepts its call.
         inexact: True if approximate variants are among the recorded ones.
         early: called with each native step as it is added, to compile it early; None if all steps
             are compiled by ``compiled``.
@@ -276,8 +276,8 @@ class RecordContext(DispatchContext):
 
 
 class KindEvaluation(RecordEvaluation):
-    """Evaluation that collects the steps of a call kind, which is recorded on stand-ins."""
+    """Evaluation that collects the steps of one call, to serve all calls of the same kind."""
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
-        """Set ``python``: a call back into Python serves no other call, so there is no kind."""
+        """Set ``python`` to True: a call-back serves no other call, so the call has no kind."""
         self.python = True

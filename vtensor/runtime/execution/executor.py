@@ -56,8 +56,8 @@ class Executor:
     """
 
     _lock = process_lock()
-    # Tables of executors, by (process id, number of kernel threads): the first one; all that
-    # sessions use; the index there of the next session's first one; the idle spare ones.
+    # Tables by (process id, number of kernel threads): the first executor; the executors that
+    # sessions share; the index among these at which the next session begins; idle spare executors.
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
     _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012
     _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012
@@ -321,7 +321,7 @@ class Executor:
 
         Args:
             program: recorded steps.
-            bindings: the memory that each run of the program binds.
+            bindings: the memory of the run's inputs and outputs.
             times: receives the begin and the end of each step, in nanoseconds of the steady clock;
                 None measures nothing.
             sizes: the program's run-time sizes; no plan makes a program with such sizes yet.

@@ -31,8 +31,9 @@ class FastInput:
     Attributes:
         name: the input's name.
         shape, dtype: the shape and element type that an array must have.
-        order: the array's axes, which follow the network's dims, in memory order; None if memory
-            has the same order; empty if the layout has blocks, which no array has.
+        order: the permutation of an array's axes, which are in the network's order of dims, that
+            sorts them by memory order; None if both orders are equal; empty if the layout has
+            blocks, so that only a VTensor can be taken in place.
         value: the type, dims and layout that a VTensor must have.
     """
 

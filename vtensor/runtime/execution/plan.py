@@ -160,7 +160,7 @@ class Plan(OneProcess):
     """Steps and the memory of their operands; on demand, the nodes of the lowered graph.
 
     Args:
-        brought: the inputs and outputs of its runs.
+        brought: the inputs and outputs of the plan's runs.
         steps: native steps and call-backs, with (region, byte offset) of each of their slots.
         nbytes: the size of the arena, in bytes.
         live: the bytes of the arena in use at the busiest step: a lower bound of ``nbytes``.
@@ -181,7 +181,8 @@ class Plan(OneProcess):
             the plan's own; the other nodes are hints.
         refinement: the background task that may replace the plan in later runs, or None.
         replaces: the ``taken_from`` of the plan that this one replaced in the background, or None.
-        recording: the recording of a plan on numbers, to make its symbolic plan; else None.
+        recording: if the plan was recorded for fixed sizes, its recording, from which a symbolic
+            plan can be made; else None.
         provisional: True if the choice rests on what libraries declare; ``refinement`` measures it
             on this machine.
 

@@ -30,7 +30,7 @@ def trim_kernels() -> None:
     Does nothing while the thread plans: the call after the outermost planning drops them.
     """
     loaded_registry = getattr(sys.modules.get("libdesc.registry"), "ready", None)
-    # ``loaded_registry`` is missing while the module is imported
+    # None if no module has imported the registry, or while its import is in progress
     if loaded_registry is None or is_planning():
         return
     for library in [*loaded_registry().libraries.values()]:  # other threads may add some

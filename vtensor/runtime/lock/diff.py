@@ -64,8 +64,10 @@ def _plan_differences(a: Lock, b: Lock) -> Iterator[Difference]:
 
 
 def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
-    """Yield the differences of each node of two choices, then the first one in the running order
-    of the nodes that both have, if that differs.
+    """Yield the differences of each node of two choices, then one difference of running order.
+
+    The last is the first place at which the nodes that both choices have run in another order; it
+    is missing if they run in the same order.
     """
     rows = [{row.name: row for row in choices.rows} for choices in (a, b)]
     for name in dict.fromkeys([*rows[0], *rows[1]]):

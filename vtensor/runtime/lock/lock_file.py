@@ -58,7 +58,7 @@ class Lock:
         options: the session's options that the plan depends on.
         passes: the names of the passes that made the plan.
         choices: the choice of the plan.
-        costs: a row for each node, by name: ``ns`` (nanoseconds), ``basis`` (how these are known),
+        costs: a row for each node, by name: ``ns`` (nanoseconds), ``basis`` (how ``ns`` is known),
             ``bytes`` for a Transform, ``open`` if several variants were compared.
         certificate: the solver's proof, and the errors for which it holds; None without one.
         file: the path from which the lock file was read; empty if it was not read.
@@ -216,8 +216,8 @@ class Lock:
         """Return the error for lines that no longer hold.
 
         Args:
-            faults: for each, the index in ``choices.rows``, or None for the file as a whole; and
-                the reason.
+            faults: for each line (index of its node in ``choices.rows``, reason); the index is None
+                if the reason concerns the file as a whole.
         """
         rows = []
         for place, text in faults:

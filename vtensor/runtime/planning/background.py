@@ -93,10 +93,11 @@ class BackgroundTask(Generic[T]):
         self._exchange: Callable[[T], None] = _drop_result
 
     def wait(self, seconds: float) -> None:
-        """Delay the task until the plan's runs, since the last other plan was made, took so long.
+        """Delay the task: ``wanted`` queues it only after a certain total time of runs.
 
         Args:
-            seconds: the time of runs, in sum, before which ``wanted`` does not queue the task.
+            seconds: the time that the plan's runs must have taken together. The sum begins from
+                scratch whenever another plan is made.
         """
         self._wait_s = seconds
         self.note = f"{self._why}; a better one is made when it has run for {seconds:.3f} s"
@@ -173,7 +174,9 @@ class BackgroundTask(Generic[T]):
         self._end()
 
     def hurries(self) -> bool:
-        """Return True if a caller waits for the task, or if ``hurries`` is None or returns True."""
+        """Return True if a caller waits for the task, or if the function given for ``hurries``
+        returns True or is None.
+        """
         return self._awaited or self._hurries is None or self._hurries()
 
     @property
@@ -226,7 +229,8 @@ class _Background:
     def _end(self) -> None:
         """Let no more tasks begin; called before the interpreter's end waits for threads.
 
-        Under the lock: the interpreter waits for a thread that ``add`` starts meanwhile.
+        The lock makes a concurrent ``add`` start its thread before this call, so that the
+        interpreter waits for the thread, or not at all.
         """
         with self._lock:
             self._ended = monotonic()
@@ -238,7 +242,7 @@ class _Background:
     def add(self, work: BackgroundTask[Any]) -> None:
         """Queue a task, and start the thread if there is none."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # a parent's is not alive here
+            if self._thread is None or not self._thread.is_alive():  # it stayed in the parent
                 self._waiting.clear()
                 name = "vtensor-background"
                 thread = threading.Thread(target=self._work, name=name, daemon=False)
@@ -297,9 +301,10 @@ class _Background:
 
 
 def _is_awaited(caller: threading.Thread) -> bool:
-    """Return whether the interpreter, when it ends, waits for a thread and those it starts.
+    """Return whether the interpreter, when it ends, waits for ``caller`` and threads it starts.
 
-    Handlers of ``atexit`` come afterwards, on the main thread.
+    False for the main thread: when it starts a thread then, in an ``atexit`` handler, the
+    interpreter waits no more.
     """
     return not (caller.daemon or caller is threading.main_thread())
 

@@ -26,10 +26,10 @@ class Choice:
     """A choice for a network, made for some sizes.
 
     Attributes:
-        key: the input key that it was made for.
+        key: the shapes, element types and layouts of the inputs that it was made for.
         provisional: True if it was made without times of this machine.
         applied: the simplifications of its graph, as (rule, name of the last node rewritten).
-        symbolic: its symbolic plan; None if it can only be recorded on numbers.
+        symbolic: its symbolic plan; None if it can only be recorded for fixed sizes (on numbers).
         exact: True if it serves no other sizes.
         later: makes the symbolic plan of a choice recorded on numbers, for saving it; None if
             ``symbolic`` serves for that, or nothing can be saved.
@@ -72,7 +72,9 @@ class Choice:
 
 @dataclass(eq=False)
 class InputKind:
-    """The choices for inputs of one kind: the same ranks, layouts and deciding values.
+    """The choices for inputs of one kind: equal in all but sizes.
+
+    Ranks, element types, layouts and the values of inputs that decide shapes are the same.
 
     Attributes:
         choices: the last made first; provisional ones after measured ones.
@@ -104,7 +106,7 @@ class InputKind:
 def kind_of(key: PlanKey) -> Hashable:
     """Return a value that is equal for keys of one input kind, as long as plug-ins stay the same.
 
-    Keys of one kind have the same ranks, layouts and deciding values.
+    Keys of one kind differ only in sizes; the values of inputs that decide shapes are equal.
     """
     values = tuple(
         (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None

@@ -47,7 +47,8 @@ class Options:
         finite: True if numbers are assumed to be finite, without a check.
         calibrate: arrays for inputs, by name, on which errors are measured.
         lock: the lock file that every plan follows; None without one.
-        later: the settings of passes for refining by measured times; None without it.
+        later: the settings of passes for refining by measured times; None if plans are not so
+            refined.
         first: the settings of passes for provisional plans, which a plan by ``settings`` replaces;
             None if no plan is provisional.
     """

@@ -162,7 +162,7 @@ class Planner:
 
         Args:
             key, options: the plan's key, and the options with the key's layouts.
-            kind: the input kind of the key.
+            kind: the choices so far for inputs of the key's kind.
             known: values of traces that were evaluated already; new ones are added.
             failed: the choices whose guards fail for these sizes.
         """
@@ -192,7 +192,7 @@ class Planner:
         return self._add_choice(key, kind, recording, provisional)
 
     def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
-        """Return the choices of an input kind to try as hints, at most ``MAX_HINTS``.
+        """Return the choices of ``kind`` to try as hints, at most ``MAX_HINTS``.
 
         Those for sizes nearest to the key's come first.
 
@@ -222,7 +222,7 @@ class Planner:
 
         Args:
             key, options: the plan's key, and the options with the key's layouts.
-            kind: the input kind of the key.
+            kind: the choices so far for inputs of the key's kind.
             network: the simplified graph for the key.
             known: values of traces that were evaluated already; new ones are added.
             hints: the earlier choice, its decisions, and the names of nodes that libraries decline
@@ -230,7 +230,7 @@ class Planner:
 
         Raises:
             ChoiceRefused, VTensorError: too many nodes would differ from the hints, the plan would
-                be too slow, or none can be made with these hints.
+                be too slow, or no plan can be made with these hints.
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 
@@ -314,7 +314,7 @@ class Planner:
         """Add a choice to its input kind as a hint for other sizes; return its plan and the choice.
 
         Args:
-            key, kind: the plan's key and its input kind.
+            key, kind: the plan's key, and the choices so far for inputs of its kind.
             recording: the plan and the choice, from ``_recorded``.
             provisional: True if the choice was made without times of this machine.
         """
@@ -381,7 +381,7 @@ class Planner:
         return self._with_quality(plan, choice, key), choice
 
     def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
-        """Return the plan and the choice if the input kind has a measured choice; else None.
+        """Return the plan and the choice if a measured choice serves the key; else None.
 
         Args:
             key: the plan's key.

@@ -54,7 +54,7 @@ class PlanningLock:
             NestedRunError: this thread holds the lock, or the holder waits for this thread.
         """
         lock, ident = self._lock.here, threading.get_ident()
-        if lock._is_owned():  # type: ignore[attr-defined]  # as the standard library asks
+        if lock._is_owned():  # type: ignore[attr-defined]  # as ``Condition`` does
             raise NestedRunError(NESTED_PLANNING)
 
         def taken() -> T:

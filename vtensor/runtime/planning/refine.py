@@ -54,7 +54,7 @@ def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
 
     Args:
         plan: the plan.
-        graph: the simplified graph for its sizes.
+        graph: the simplified graph for the plan's sizes.
         options: the options of plans.
 
     Raises:

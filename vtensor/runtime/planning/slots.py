@@ -30,7 +30,7 @@ class PlanNumbers:
     the trace; fixed numbers, which depend on no size, have the places -1, -2, ...
 
     Args:
-        fixed: fixed numbers that have the first of these places.
+        fixed: the fixed numbers of the places -1, -2, ... so far.
     """
 
     def __init__(self, fixed: Sequence[int] = ()) -> None:
@@ -216,15 +216,15 @@ class Slots:
             raise ValueError("a slot is larger than its piece")
 
     def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
-        """Return the steps with where their slots are, and the bytes of the arena.
+        """Return the steps with the positions of their slots, and the bytes of the arena.
 
         Args:
             natives: the native steps.
             numbers: the plan's numbers, by place.
 
         Returns:
-            For each step itself and, for each of its slots, (region, byte offset in it); and the
-            bytes of the arena.
+            A pair for each step: the step, and for each of its slots (region, byte offset in the
+            region); and the bytes of the arena.
         """
         begins, nbytes = self.pieces.offsets(numbers)
         base = np.array([*begins, 0], np.int64)[self.piece]

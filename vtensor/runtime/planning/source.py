@@ -174,7 +174,8 @@ class Source:
     def _correct(self, loaded: Loaded) -> None:
         """Take inputs and outputs from the model if those of the fingerprint differ.
 
-        Outputs of the fingerprint may have more open sizes: a graph had other sizes than declared.
+        Outputs of the fingerprint may have more open sizes: those in which a graph of an earlier
+        process contradicted the model.
 
         Args:
             loaded: the model or the graph.
@@ -361,9 +362,10 @@ class Source:
     ) -> list[dict[str, tuple[int, ...]]]:
         """Return shapes whose symbolic plans are likely to serve other shapes.
 
-        The list has the given shapes, if an open size is not 1; and, if one is 1, the shapes with 2
-        and those with 3 in place of each 1. Guards on a size of 1 hold for no other size, and
-        libraries block weights by how work divides.
+        The list has the given shapes if an open size is not 1. If an open size is 1, it has the
+        shapes with 2 in place of each 1, and the shapes with 3: guards on a size of 1 hold for no
+        other size, and the layout that a library prefers for weights may depend on what divides a
+        size.
 
         Args:
             shapes: the shapes of a run, by input.
@@ -526,15 +528,16 @@ def _instead(more: int, _: str, size: int) -> int:
     return more if size == 1 else size
 
 
-def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
+def _moved(names: Collection[str], distance: int, dim: str, size: int) -> int:
     """Return a neighbour of a size; the size itself if it is 1, or its dim is not to be changed.
 
     Args:
         names: the dims whose sizes change.
-        steps: the distance, in units of the largest power of two that divides the size.
+        distance: the distance, below 0 for a smaller size, in units of the largest power of two
+            that divides the size.
         dim, size: a dim and its size.
     """
-    step = steps * min(size & -size, MAX_STEP)
+    step = distance * min(size & -size, MAX_STEP)
     return size + step if dim in names and size != 1 and size + step > 0 else size
 
 

@@ -85,8 +85,8 @@ class PlanStore:
         self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
     ) -> None:
         self.source, self._options, self._workspace = source, options, workspace
-        #: In order of their last use. An ``OrderedDict`` would replace an exception that a signal
-        #: handler raises while a key is hashed by a ``KeyError``.
+        #: In order of their last use. If a signal handler raises an exception while a key is
+        #: hashed, an ``OrderedDict`` would raise a ``KeyError`` in its place.
         self._plans: dict[PlanKey, PlanInMemory] = {}
         #: Keys of plans that were replaced, as long as a run or caller holds them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
@@ -116,7 +116,7 @@ class PlanStore:
         return [task for task in tasks if task.for_other_processes]
 
     def declared(self) -> Plan:
-        """Return the plan for the declared shapes; the model's sizes are all fixed."""
+        """Return the plan for the declared shapes; only for a model without open sizes."""
         rows = (
             InputKey(p.name, tuple(size or 0 for size in p.shape), p.dtype, self._expected(p))
             for p in self.source.inputs

@@ -38,7 +38,8 @@ class SymbolicGraph:
         rows: the trace, closed.
 
     Raises:
-        NotTraced: the trace failed, or names or changed constants depend on sizes.
+        NotTraced: the trace failed; or names of values or nodes, or functions that compute
+            constants, depend on sizes.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ def _symbolic_arrays(constants: Mapping[str, Any]) -> dict[str, SymbolicArray]:
 
 
 def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return constants in which those named in ``arrays`` have these arrays."""
+    """Return ``constants`` with the arrays of ``arrays`` in place of those of equal name."""
     if not arrays:
         return constants
     if isinstance(constants, Computed):

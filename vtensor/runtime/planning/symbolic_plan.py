@@ -255,10 +255,11 @@ class SymbolicPlan:
             nodes: makes the plan's nodes on their first inspection.
 
         Returns:
-            The plan; None if a guard fails, or it needs more memory than the workspace allows.
+            The plan; None if a guard fails, or if constants, inputs, outputs and live values alone
+            exceed the memory budget.
 
         Raises:
-            BudgetError: the workspace has no room for the plan's arena and outputs.
+            BudgetError: the plan's arena, weights and outputs exceed the memory budget.
         """
         sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:

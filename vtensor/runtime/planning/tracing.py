@@ -267,7 +267,7 @@ def _guards(
     for name, *texts in layout_pairs(lowered, options.entry, options.delivery):
         dims: Mapping[str, int] = graph.values[name].dims
         rows = [unnamed(text, dims) for text in texts]
-        if rows[0][1] != rows[1][1]:  # one layout spells its dims by name
+        if rows[0][1] != rows[1][1]:  # ``unnamed`` has renamed one only
             rows = [(text, tuple(dims)) for text in texts]
         [left, names], [right, _] = rows
         if left != right:

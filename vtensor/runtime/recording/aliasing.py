@@ -104,7 +104,8 @@ def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> 
     """Return the byte offset of a part in the whole's memory; None if not contiguous there.
 
     A part is contiguous if it has one index along each axis before some axis, and all indices along
-    the axes after that one. Blocks are not cut: pads at the end are those of the whole.
+    the axes after that one. It must not cut a block: along a dim with blocks it begins at a
+    block's begin, and ends at a block's end or the whole's.
 
     Args:
         whole, part: a value and a part of it.
@@ -167,7 +168,8 @@ def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage])
 def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
     """Place each input of a concatenation in the output's memory, if all have memory of their own.
 
-    Returns False, with nothing done, if one has not or its memory is in ``lasting``.
+    Returns False, with nothing done, if an input shares memory already, or if its memory is bound
+    or in ``lasting``.
     """
     roots = [part.root for part, _ in divided.parts]
     if len(set(roots)) < len(roots) or divided.whole in roots:
@@ -183,7 +185,7 @@ def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) 
 def _read_part_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
     """Place the output of a slice in its input's memory, if the output has memory of its own.
 
-    Returns False, with nothing done, if it has not or is in ``lasting``.
+    Returns False, with nothing done, if the output shares memory already or is in ``lasting``.
     """
     [(part, begin)] = divided.parts
     if part in lasting or part.root is not part:

@@ -369,7 +369,10 @@ class CallKinds:
         self._outer = NativeTrace()
 
     def outer(self) -> NativeTrace:
-        """Return the outer trace for another plan; drop a long one, with all kinds, for a new."""
+        """Return the outer trace for the recording of another plan.
+
+        If it is too long, a new one replaces it, and all call kinds are dropped.
+        """
         with _kinds_lock:
             before = self._kinds
             if len(self._outer.values) > MAX_OUTER_VALUES:
@@ -379,7 +382,7 @@ class CallKinds:
         return outer
 
     def of(self, key: Key) -> Sequence[CallKind | None]:
-        """Return the kinds of a key; a key with symbols may have several, with other guards.
+        """Return the kinds of a key; a key with symbols may have several, with different guards.
 
         None in the list says that calls with this key have no kind: each is recorded by itself.
         """

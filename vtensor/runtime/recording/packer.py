@@ -254,11 +254,12 @@ class Packer:
             row: the constant's row of the packing table.
             step: packs the constant; None if its array is stored unchanged.
             room: the memory for the constant.
-            input_storage: the input of the step; None if the row's array is to be read.
+            input_storage: the input of the step; None if the array of ``row`` is to be read.
             done: called once the constant is packed.
 
         Raises:
-            VTensorError, ValueError: the constant is packed now, which fails as ``wait`` does.
+            VTensorError, ValueError: the thread cannot pack the constant, so it is packed now, with
+                the errors of ``wait``.
         """
         storage = _storage(row.value)
         work = _Work(row, step, storage, room, done)
@@ -296,7 +297,8 @@ class Packer:
 
         Args:
             work: the constant.
-            input_storage: the input of the packing step; None if the row's array is to be read.
+            input_storage: the input of the packing step; None if the array of ``work.row`` is to be
+                read.
         """
         row, step, room, thread = work.row, work.step, work.room, self._thread
         if thread is None or step is None:
@@ -328,7 +330,8 @@ class Packer:
 
         Args:
             work: the constant.
-            input_storage: the input of the packing step; None if the row's array is to be read.
+            input_storage: the input of the packing step; None if the array of ``work.row`` is to be
+                read.
 
         Raises:
             ModelError: a file was changed, or cannot be read.

@@ -371,9 +371,10 @@ class Recorder:
         inputs: Sequence[RecordedOperand],
         outputs: Sequence[RecordedOperand],
     ) -> CallUse | None:
-        """Return this plan's use of a kind of a call with symbols, whose guards hold for the sizes.
+        """Return this plan's use of a call kind with symbols: one whose guards hold for the sizes.
 
-        A new kind is recorded if no guards hold. Returns None if it cannot be recorded on symbols.
+        If the key has no such kind, a new one is recorded. Returns None if the call cannot be
+        recorded on symbols.
 
         Args:
             key: the call's key.
@@ -560,7 +561,7 @@ def packing_step(
     Args:
         node: the Transform that makes the constant.
         row: the constant's row of the packing table.
-        input_storage: the input of the step; None if the row's array is to be read.
+        input_storage: the input of the step; None if the array of ``row`` is to be read.
 
     Raises:
         VTensorError: the library declines the Transform.

@@ -43,13 +43,14 @@ SMALL_BYTES = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A packed constant: a constant in a kernel's layout.
+    """A constant in a kernel's layout; or all packed constants of a plan (``Weights.hold``).
 
     Attributes:
-        storage: its storage.
-        row: its row of the packing table, which keeps the source array alive, and so its address;
-            None for the memory of a plan as a whole.
-        memory: the memory of all constants that were packed together with it.
+        storage: the storage of the constant; for all constants of a plan, a storage of
+            all their bytes.
+        row: the constant's row of the packing table, which keeps the source array alive, and so its
+            address; None for all constants of a plan.
+        memory: the memory of all constants that were packed together.
     """
 
     storage: TensorStorage
@@ -148,7 +149,7 @@ class PlanWeights:
                     yield value
 
     def _root(self, name: str) -> str:
-        """Return the name of the constant before all Transforms of which ``name`` is the result."""
+        """Return the constant from which Transforms make ``name``; ``name`` itself if none does."""
         while name in self._sources:
             name = self._sources[name]
         return name
@@ -211,7 +212,7 @@ class PlanWeights:
             row: the constant's row of the packing table.
             step: packs the constant; None if its array is stored unchanged.
             packer: executes the step.
-            input_storage: the input of the step; None if the row's array is to be read.
+            input_storage: the input of the step; None if the array of ``row`` is to be read.
 
         Raises:
             VTensorError, ValueError: an error of ``Packer.wait``.

@@ -90,9 +90,10 @@ def _sensible(times_ns: Sequence[int]) -> bool:
 
 
 def _measured(library: RegisteredLibrary) -> list[int]:
-    """Return the nanoseconds of ``OPERATIONS`` operations of a product and bytes of a copy.
+    """Return two times in nanoseconds: of a product, for ``OPERATIONS`` arithmetic operations; and
+    of a copy, for as many bytes.
 
-    A number is 0 if the library offers no step of that kind.
+    A time is 0 if the library offers no such step.
     """
     times_ns, executor = dict.fromkeys(STEP_KINDS, 0), Executor.of(1)
 

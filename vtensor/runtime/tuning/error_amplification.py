@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: and far below the scale on which functions are nonlinear.
 NOISE_SHARE = 2.0**-10
 
-#: The number of trials with different noise; and the number of an output's elements below which
-#: there are how many trials, since the largest change of few elements may be small by chance.
+#: The number of trials, each with other noise. If an output has fewer than FEW_ELEMENTS elements,
+#: there are TURNS_IF_FEW trials: the largest change of few elements may be small by chance.
 TURNS, FEW_ELEMENTS, TURNS_IF_FEW = 2, 64, 8
 
 #: For each trial: the norm of the noise and the largest change of an output, both relative.

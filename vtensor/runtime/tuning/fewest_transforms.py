@@ -21,9 +21,9 @@ TRANSFORM_PRICE = 0.01
 def with_fewer_transforms(
     measured: LoweredGraph, settings: Settings, choice: Callable[[Settings], LoweredGraph | None]
 ) -> list[LoweredGraph]:
-    """Return a list of the choice that charges Transforms more, if it has fewer of them.
+    """Return the choice that charges Transforms more, in a list, if it has fewer Transforms.
 
-    The list is empty if that choice has as many Transforms, or does not exist.
+    The list is empty if that choice has no fewer Transforms than ``measured``, or does not exist.
 
     Args:
         measured: the lowered graph of the choice with the least sum of measured times.

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class TimeBounds(NamedTuple):
-    """Lower bounds of a network's time.
+    """Lower bounds of a network's time, from its heavy nodes (convolutions, matrix products) alone.
 
     Attributes:
         warm_ns: the sum, over heavy nodes, of the time of the fastest kernel in any layout, run
             alone in warm caches; in nanoseconds.
         chain_ns: the time of the heavy nodes run one after another in their libraries' preferred
-            layouts, each with its own constants; in nanoseconds.
+            layouts, each with constants of its own; in nanoseconds.
         nodes: the number of heavy nodes.
     """
 
@@ -52,7 +52,7 @@ def limits(session: Session) -> TimeBounds:
 
     Raises:
         InputError: there is no plan yet.
-        VTensorError: a heavy node does not run alone in any variant.
+        VTensorError: a heavy node (a convolution or matrix product) runs alone in no variant.
     """
     executor, graph = Executor.of(session.threads), session.plan.graph.bare
     return executor.planning(partial(_limits, graph, executor))

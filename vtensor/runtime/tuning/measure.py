@@ -212,7 +212,9 @@ def alone(
 
 
 def _read(storage: Storage, value: VTensor) -> Array:
-    """Return the elements of the constant ``value``; release its array if no one had read it."""
+    """Return the elements of the constant ``value``; if ``storage``, which holds it, was not read
+    before, release its array afterwards.
+    """
     if isinstance(storage, TensorStorage) and storage.untouched:
         array = storage.logical(value)
         storage.root.release()
@@ -240,7 +242,7 @@ def run_ns(
 
     def make() -> tuple[Plan, Sequence[Array], Callable[[], None] | None]:
         workspace = Workspace(executor, _budget())
-        try:  # a choice for other threads may decline or run on reference code
+        try:  # libraries may decline variants chosen for more threads
             plan = plan_on_numbers(graph, constants, workspace, confirming=True)
         except ChoiceRefused as why:
             raise ContractError(str(why)) from why

@@ -93,7 +93,7 @@ class Meter:
     def whole(self, lowered: LoweredGraph) -> float:
         """Return the largest error of a lowered graph's results, relative to the largest element.
 
-        The inputs are not those on which nodes were measured, unless the caller gave them.
+        The inputs differ from those on which nodes were measured, unless the caller gave arrays.
         """
         plan = self._plan(_delivering(lowered, self._observed))
         return max(
