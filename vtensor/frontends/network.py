@@ -53,7 +53,7 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: Texts that exporters write for a size without a name; texts without a letter or digit are, too.
+#: Texts that exporters write for a size without a name; or they write no letter and no digit.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
@@ -197,8 +197,9 @@ class Network:
     overridable: Mapping[str, InputType] = field(default_factory=dict)
 
     def overriding(self, names: Collection[str]) -> Network:
-        """Return the network as it was read, but ``names`` of ``overridable`` are inputs without a
-        default.
+        """Return the network as it was read, with ``names`` as inputs that have no default.
+
+        ``names`` are in ``overridable``.
         """
         dropped = {*names, *self.producers}  # a folded value may depend on a default
         arrays = {name: a for name, a in self.arrays.origins().items() if name not in dropped}
@@ -549,9 +550,9 @@ def running_nodes(
         given: names of the values that no node computes.
         outputs: names of the values that are delivered.
         opsets: version by domain.
-        origin: the node that these nodes are a part of; its name begins theirs. None for the
-            model's own nodes.
-        prefix: the part of their names that follows.
+        origin: the node that these nodes are a part of: their names begin with its name and a
+            slash. None for the model's own nodes.
+        prefix: what their names have after that slash, before their own names.
 
     Raises:
         ModelError: a value is defined twice or nowhere, or a node has a domain without a version.
@@ -647,8 +648,8 @@ def _with_unique_names(
 ) -> Iterator[tuple[str, NodeProto]]:
     """Yield the nodes, in this order, with unique names.
 
-    A name is ``prefix`` and the node's own, or ``op_type:index`` for a node without one. It may be
-    that of the node's own output, not that of another value.
+    A name is ``prefix`` and the node's own name, or ``op_type:index`` for a node without a name. No
+    value has the same name, except an output of the node.
     """
     taken, counts = set[str](), dict[str, int]()
     values = {name for node in nodes for name in node.output}

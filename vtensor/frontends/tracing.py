@@ -149,10 +149,14 @@ class _Traced(Rebuilder):
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
     def _source(self, name: str, given: Any) -> Any:
-        """Return what a row of the trace refers to as the node's input ``name``.
+        """Return a node's input ``name`` in the form in which a row of the trace refers to it.
 
-        It is ``given``, or if that is an array of the model, a ``StoredArray``, which refers to the
-        model's array instead of holding the elements.
+        For an array of the model, this is a ``StoredArray``, which refers to the model's array
+        instead of holding the elements; else ``given``.
+
+        Args:
+            name: the input's name.
+            given: the input, an array or a SymbolicArray.
         """
         held = self._facts.arrays.origins().get(name)
         if not isinstance(held, Original):

@@ -91,7 +91,9 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Option:
-    """The origin of a VTensor: the output ``index`` of ``node`` (the paper's third argument).
+    """The origin of a VTensor: output ``index`` of ``node``.
+
+    In the paper, it is the third argument of VTensor.
 
     Attributes:
         node: name of the node; empty for inputs, constants and tensors outside a graph.

@@ -118,9 +118,7 @@ def stored_graph(stored: StoredText) -> Graph | None:
 
 
 def _blank(array: Original) -> Array:
-    """Return a placeholder of an unread array's type and shape, memory to which nothing is
-    written.
-    """
+    """Return a placeholder for an unread array: memory of its type and shape, never written."""
     return lasting(array.nbytes).view(array.dtype).reshape(array.shape)
 
 
