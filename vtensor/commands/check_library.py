@@ -42,7 +42,7 @@ class Checked:
     Attributes:
         description: the description.
         invokers: the number of its invokers.
-        problems: faults that must be fixed before it can be registered and used.
+        problems: faults that must be fixed before the library can be registered and used.
         unused: reasons why the library or its invokers would never be used here.
         not_run: facts that need its modules to run.
         library: the library as it was built for the check; None if the modules were not run.

@@ -207,9 +207,9 @@ class _Loop:
         return [number, condition, *self.remaining.states]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of the values that collected output number ``row`` stacks, and the axis.
+        """Return which values are stacked to collected output number ``row``, and along which axis.
 
-        The names are in the order of stacking; the axis is the new one of the output.
+        The values are names, in the order of stacking.
         """
         return self.remaining.rows[row], 0
 
@@ -297,9 +297,9 @@ class _Scan(_Loop):
         return [*self.remaining.states, *slices]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of the values that collected output number ``row`` stacks, and the axis.
+        """Return which values are stacked to collected output number ``row``, and along which axis.
 
-        The names are in the order of stacking; the axis is the new one of the output.
+        The values are names, in the order of stacking.
         """
         step = -1 if self._of("scan_output_directions", row) else 1
         return self.remaining.rows[row][::step], self._of("scan_output_axes", row)

@@ -441,7 +441,8 @@ def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
     """Return the inputs that a run is given: those without an initializer.
 
     Raises:
-        ModelError: an input has no name or another's, or is no tensor of a supported type.
+        ModelError: an input has no name, has the name of another, or is no tensor of a supported
+            type.
     """
     inputs: dict[str, InputType] = {}
     for value in graph.input:

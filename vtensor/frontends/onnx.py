@@ -433,7 +433,8 @@ class Model:
         """Return the values of inputs as arrays.
 
         Raises:
-            InputError: there is no such input, or it has another element type or shape.
+            InputError: a name is no input's, or a value has another element type or shape than its
+                input.
         """
         inputs = self.inputs
         unknown = [str(name) for name in values if name not in inputs]

@@ -127,7 +127,8 @@ class _Traced(Rebuilder):
             given: its inputs, each an array or a SymbolicArray.
 
         Raises:
-            NotTraced: the node has several outputs or lacks an input, or its shape is unexpected.
+            NotTraced: the node has several outputs or lacks an input; or its output for the current
+                sizes has another shape than its operator computes.
         """
         if len(node.outputs) != 1 or "" in node.proto.input:
             raise NotTraced(f"{node.described} leaves an input out, or has several outputs")

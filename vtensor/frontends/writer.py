@@ -325,12 +325,11 @@ class _Writer:
         return helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
 
     def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
-        """Merge the next node into this one, and return that node's second operand; None if it does
-        not fit.
+        """Merge the next node into this one, and return the next node's second operand.
 
-        It fits if its operator is of class ``cls``, if it alone reads this node's first output, as
-        its first operand, and if ``fits`` accepts its second operand. Its outputs are then
-        ``outputs``.
+        None, without a merge, unless the next node's operator is of class ``cls``, no other node
+        reads this node's first output, this output is the next node's first operand, and ``fits``
+        accepts the second one. After a merge, ``outputs`` are the next node's.
         """
         node = self._whole.only_reader(self.outputs[0])
         if node is None or type(node.op) is not cls:

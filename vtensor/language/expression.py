@@ -157,7 +157,7 @@ class Expression:
         return _of("logistic", self)
 
     def softplus(self) -> Expression:
-        """Return ln(1 + exp(x)), where x is this value; exp does not overflow."""
+        """Return ln(1 + exp(x)), where x is this value, without overflow."""
         return self.max(0) + (-self.abs()).exp().log1p()
 
     def to(self, dtype: str) -> Expression:

@@ -54,7 +54,7 @@ class Storage(Protocol):
         """
 
     def part(self, tensor: VTensor) -> Part | None:
-        """Return a view of a tensor's elements in this memory, and their layout by its dims.
+        """Return a view of a tensor's elements in this memory, and their layout in its dims.
 
         None if the tensor is a view, and no layout with the view's dims describes this memory.
 
@@ -267,7 +267,7 @@ class VTensor:
         return self.storage.data()
 
     def part(self) -> Part | None:
-        """Return a view of the elements with their layout by this tensor's dims.
+        """Return a view of the elements, and their layout in this tensor's dims.
 
         None if the tensor is a view, and no layout with the view's dims describes its memory.
 

@@ -126,7 +126,7 @@ class Pointwise(Trait):
 
 @dataclass(frozen=True)
 class Stretches(Trait):
-    """Small outputs have large relative errors, as those of an exponential.
+    """Small outputs have large relative errors, as an exponential's do.
 
     The relative error of an exponential is the absolute error of its input. At the end of a
     network, the error of such an operator's input is used in place of the error of its output.

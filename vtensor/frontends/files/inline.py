@@ -92,16 +92,17 @@ class _Field(NamedTuple):
 
 
 def parts_of_file(file: OpenFile) -> Parts | None:
-    """Return a file's bytes with large weights apart; None if ONNX's parser has to read the whole
-    file.
+    """Return a file's bytes with the data of large weights separate.
+
+    None if ONNX's parser has to read the whole file.
     """
     return parts(file.fill, file.size, file.stretch)
 
 
 def parts_of_bytes(data: bytes) -> Parts:
-    """Return a model's bytes with large weights apart.
+    """Return a model's bytes with the data of large weights separate.
 
-    No data is apart if ONNX's parser has to read the bytes as a whole.
+    No data is separate if ONNX's parser has to read the bytes as a whole.
     """
     whole = np.frombuffer(data, np.uint8)
 
@@ -113,7 +114,7 @@ def parts_of_bytes(data: bytes) -> Parts:
 
 
 def parts(fill: Fill, size: int, reopen: Reopen | None = None) -> Parts | None:
-    """Return a model's bytes with large weights apart.
+    """Return a model's bytes with the data of large weights separate.
 
     None if ONNX's parser has to read them as a whole: the bytes are unusual, or no data is large
     enough to be separated.
