@@ -177,7 +177,7 @@ class Problems:
         return not all(foldable(node, known, network, facts) for node in nodes)
 
     def error(self, network: Network) -> UnsupportedOperatorError:
-        """Return one error that lists all nodes, those whose operator VTensor lacks first."""
+        """Return one error that lists all nodes: first ``missing``, then ``refused``."""
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in network.opsets.items())
         lines = [f"{network.label} (opset {opsets}) cannot be loaded"]
         if self.missing:
@@ -298,8 +298,9 @@ class Builder:
         )
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
-        None.
+        """Return the output of an earlier Rename of ``value`` to the dims ``names``.
+
+        None if there is no such Rename.
         """
         if self._graph.values.get(value.name) is not value:
             return None  # not in the graph yet: the name is temporary
@@ -320,8 +321,9 @@ class Builder:
         return {dim: size or 0 for dim, size in zip(names, sizes, strict=True)}
 
     def _constant(self, name: str, origin: Array | Original, dims: Names) -> VTensor:
-        """Return the graph's constant of value ``name`` with these dims; it is added by the first
-        call.
+        """Return the graph's constant of value ``name`` with the dims ``dims``.
+
+        The first call adds it to the graph.
         """
         key = (name, dims, origin.shape)
         if key not in self._constants:

@@ -143,7 +143,7 @@ Define = Callable[[Network, NetworkNode, Facts], list[Array] | None]
 
 
 def schema_of(node: NetworkNode) -> onnx.defs.OpSchema | None:
-    """Return ONNX's definition of a node's operator, or None if this opset has none."""
+    """Return ONNX's definition of a node's operator; None if the node's opset has none."""
     try:
         return _schema(node.proto.op_type, node.opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
@@ -351,7 +351,7 @@ def _imports(*opsets: tuple[str, int]) -> list[onnx.OperatorSetIdProto]:
 
 
 def _history(domain: str, name: str) -> Iterator[onnx.defs.OpSchema]:
-    """Yield all definitions of an operator, newest first, except those that only withdraw it."""
+    """Yield all definitions of an operator, newest first, without those that deprecate it."""
     until = sys.maxsize >> 32  # ONNX's versions are 32 bits
     while until:
         try:

@@ -93,8 +93,9 @@ class NodeNaming:
         return self.ranks.get(role, 0)
 
     def name(self, role: str, names: str) -> None:
-        """Fix the names of the axes of a role, ``names`` separated by spaces; ignored for another
-        rank.
+        """Fix the names of the axes of a role; ``names`` has them in order, separated by spaces.
+
+        Without effect if there are not as many names as axes.
         """
         if len(names.split()) == self.rank(role):
             self.fixed.setdefault(role, tuple(names.split()))
@@ -109,7 +110,7 @@ class NodeNaming:
             self.pairs.append((a, b))
 
     def hint(self, role: str, names: str) -> None:
-        """Suggest names for axes of a role that get no other name; ignored for another rank."""
+        """Suggest names for axes of a role that get no other name; ``names`` is as for ``name``."""
         if len(names.split()) == self.rank(role):
             self.hints.setdefault(role, tuple(names.split()))
 

@@ -106,9 +106,7 @@ class NetworkNode:
 
     @cached_property
     def key(self) -> FunctionKey:
-        """Key of the node's operator in ``Network.functions``, which has it if the node calls a
-        function.
-        """
+        """Key of the operator; in ``Network.functions`` if the model defines the operator."""
         return self.domain, self.proto.op_type, self.proto.overload
 
     @property

@@ -317,7 +317,7 @@ class Model:
         return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)
 
     def _with_sizes(self, graph: Graph, shapes: Shapes) -> Graph:
-        """Return ``graph`` with the sizes of its inputs in ``shapes`` in place of the open ones."""
+        """Return ``graph`` with numbers from ``shapes`` in place of its inputs' open sizes."""
         sizes = {
             str(size): index(number)
             for name in graph.inputs

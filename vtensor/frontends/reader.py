@@ -49,8 +49,9 @@ class Values(Protocol):
         """Raise ValuesNeededError if the values of some inputs would make value ``name`` known."""
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
-        None.
+        """Return the output of an earlier Rename of ``value`` to the dims ``names``.
+
+        None if there is no such Rename.
         """
 
 

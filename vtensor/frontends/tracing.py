@@ -226,7 +226,7 @@ class _Traced(Rebuilder):
         raise NotTraced(f"{node.described} has no sizes")
 
     def _set_output(self, node: NetworkNode, array: Any) -> None:
-        """Set the only output of a node as a constant; raise ModelError beyond the budget."""
+        """Set a node's only output as a constant; raise ModelError if it exceeds the budget."""
         [name] = node.outputs
         self._facts.nbytes += array.nbytes
         if self._facts.nbytes > self._network.max_bytes:
@@ -239,8 +239,9 @@ class _Traced(Rebuilder):
         self._facts.static.add(name)
 
     def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
-        """Return the graph's constant of value ``name`` with these dims; it is added by the first
-        call.
+        """Return the graph's constant of value ``name`` with the dims ``dims``.
+
+        The first call adds it to the graph.
 
         Args:
             name: the value.
@@ -330,13 +331,14 @@ def _ahead(node: NetworkNode) -> Ahead | None:
 
 @dataclass(eq=False)
 class _Described:
-    """The ``Values`` of a node whose output's sizes are asked for, not its elements."""
+    """The ``Values`` of a node of whose output only the sizes are needed, not the elements."""
 
     facts: Facts
 
     def origin(self, name: str) -> Any:
-        """Return a constant's array, ``Original`` or SymbolicArray; None if elements are not
-        traced.
+        """Return a constant's array, ``Original`` or SymbolicArray.
+
+        None for a SymbolicArray whose elements are not traced.
         """
         origin: Any = self.facts.arrays.origins().get(name)
         late = isinstance(origin, SymbolicArray) and origin.elements is None

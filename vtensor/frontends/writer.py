@@ -277,7 +277,7 @@ class _GraphWriter:
         )
 
     def free(self, stem: str) -> str:
-        """Take a free name and return it."""
+        """Take and return a free name: ``stem``, with a number if that is taken."""
         return self._taken.free(stem)
 
 

@@ -279,7 +279,7 @@ class _Model:
         raise _Unusual
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes between two offsets; they are read together with those that follow."""
+        """Return the bytes between two offsets; a chunk is read at once and serves later calls."""
         if not self.at <= begin <= end <= self.at + len(self.chunk):
             self.at = begin
             self.chunk = self.array(begin, min(max(end, begin + _CHUNK_BYTES), self.size)).tobytes()

@@ -102,7 +102,7 @@ class SymbolicArray:
         return self._place[0]
 
     def _add_rows(self) -> int:
-        """Add rows that compute the array to its trace; return its index among the values."""
+        """Add to the trace the rows that compute the array; return its index among the values."""
         expected = self.dtype.str, *self.shape
         if self.elements is not None:
             elements = self.elements.reshape(-1).tolist()
