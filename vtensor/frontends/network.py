@@ -53,7 +53,7 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: Texts that exporters write for a size without a name; or they write no letter and no digit.
+#: Texts that exporters write for a size without a name. One without letters and digits counts, too.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
