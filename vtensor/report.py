@@ -100,8 +100,8 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
 def memory_dict(plan: Plan) -> dict[str, int]:
     """Return the bytes of memory that a plan needs, by use.
 
-    The session's arena may be larger than ``arena``, for its other plans. ``live`` is the part of
-    it that is needed at one time; ``weights`` are packed.
+    ``arena`` is the plan's own; the session's arena may be larger, for other plans. ``live`` is the
+    part of ``arena`` that is needed at one time; ``weights`` are the packed constants.
     """
     return {
         "arena": plan.placement.nbytes,
@@ -283,8 +283,8 @@ def _whys(reasons: Iterable[Reason]) -> Iterator[Line]:
 def notes(plan: Plan) -> list[str]:
     """Return notes on nodes that run on unexpected libraries: a line for each kind of library.
 
-    The kinds are ``onnx.reference``, and the library of the definitions where no listed library
-    takes the node.
+    The kinds are ``onnx.reference``, and the library of the definitions, for nodes that no library
+    of the session's list takes.
     """
     kinds = {
         "nodes that run on onnx.reference, slowly": [
@@ -312,7 +312,8 @@ def _library_rows() -> list[str]:
 def _idle(plan: Plan, step: PlanStep) -> str:
     """Return why a step runs no kernel, a key of ``_IDLE``; empty if it runs one.
 
-    Without a kernel, an output that has elements is in the memory of an input, all of it or a part.
+    Outputs of a step without a kernel have no elements, or are in the memory of an input: they are
+    all of it or a part.
     """
     if step.kernels:
         return ""

@@ -48,7 +48,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Finished:
-    """The answer to None: facts about the process and the peer.
+    """The answer to the last request, None: facts about the process and the peer.
 
     Attributes:
         peak_bytes: the peak memory of the process; None if it is not known.

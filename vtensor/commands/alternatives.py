@@ -1,4 +1,4 @@
-"""Output, as JSON data and as lines, of what would remove a Transform and what forbids it."""
+"""JSON data and lines of text: what would remove a Transform, and what forbids its removal."""
 
 from __future__ import annotations
 

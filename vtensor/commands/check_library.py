@@ -42,7 +42,7 @@ class Checked:
     Attributes:
         description: the description.
         invokers: the number of its invokers.
-        problems: faults that must be fixed before it can be registered and used.
+        problems: faults that must be fixed before the library can be registered and used.
         unused: reasons why the library or its invokers would never be used here.
         not_run: facts that need its modules to run.
         library: the library as it was built for the check; None if the modules were not run.
@@ -134,9 +134,7 @@ def _check_handler(checked: Checked, key: str, label: str, handler: Defined) -> 
 
 
 def _message(error: Exception, description: Description) -> str:
-    """Return the message of a module's error, without the name of the description's file before
-    it.
-    """
+    """Return the message of a module's error; the description's file is not named at its start."""
     if isinstance(error, VTensorError):
         return str(error).removeprefix(f"{description.file}: ")
     return f"{type(error).__name__}: {error}"
@@ -211,8 +209,9 @@ def _check_invoker(checked: Checked, line: InvokerLine) -> None:
 
 
 def _try(checked: Checked) -> None:
-    """Build the library as ``register`` does; its result replaces what reading the modules has
-    shown.
+    """Build the library as ``register`` does, and set the results in ``checked``.
+
+    They replace what parsing the modules has shown.
     """
     description = checked.description
     checked.not_run.clear()

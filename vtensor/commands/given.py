@@ -55,7 +55,8 @@ def read_arrays(
         inputs: the inputs that a run needs.
         files: texts of ``--input``.
         values: texts of ``--value``.
-        overridable: inputs with a default; a file or value must name them.
+        overridable: inputs with a default; a file or value is for such an input only if it names
+            the input.
 
     Raises:
         InputError: a file cannot be read, or belongs to no input; or a value is no list of numbers.
@@ -123,7 +124,12 @@ def _name_and_file(text: str, inputs: Inputs) -> tuple[str, str]:
 
 
 def _input_of(name: str, text: str, inputs: Inputs) -> str:
-    """Return the input that a file belongs to: ``name``, or the only input if that is empty.
+    """Return the input that a file belongs to: ``name``, or the only input if ``name`` is empty.
+
+    Args:
+        name: the input's name in the text of ``--input``; empty if the text names none.
+        text: that text, for errors.
+        inputs: the inputs that a run needs.
 
     Raises:
         InputError: the name is empty, and there is not exactly one input.

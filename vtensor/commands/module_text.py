@@ -274,8 +274,9 @@ def _text(node: ast.expr | None, texts: dict[str, Any]) -> str | None:
 
 
 def _dtypes(node: ast.expr | None) -> tuple[str, ...]:
-    """Return the element types that are string constants in an argument ``dtypes``; empty if
-    None.
+    """Return the element types in an argument ``dtypes``: its string constants, without keys.
+
+    Empty if ``node`` is None.
     """
     return tuple(
         constant.value

@@ -122,8 +122,8 @@ def profile_lines(profile: Profile, top: int) -> Iterator[Line]:
 
     Args:
         profile: the profile.
-        top: the most steps in the list of those far below the machine's peak, and in that of the
-            slowest.
+        top: the most steps in each of two lists: the slowest steps, and the steps that are far
+            below the machine's peak.
     """
     yield from _summary(profile)
     weak = {_title(step): step for step in profile.weak[:top]}

@@ -273,10 +273,9 @@ def opened(
 
 
 def overriding(model: Model, names: Iterable[str]) -> Model:
-    """Return the model with initializers as inputs: those that ``names`` has and that may be
-    inputs.
+    """Return the model with the initializers ``names`` as inputs.
 
-    Other names are ignored.
+    Names other than those in ``model.overridable`` are ignored.
     """
     overridden = model.overridable.keys() & {*names}
     return model.overriding(overridden) if overridden else model

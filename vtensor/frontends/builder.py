@@ -45,8 +45,8 @@ class NamedNetwork:
     Attributes:
         network, facts: the network, and the types and values that are known.
         nodes: the nodes that a run computes, each with its ``NodeNaming``.
-        names: for each value, the dim names of its axes; keys are names, and a constant has a key
-            for each node input that reads it.
+        names: the dim names of each value's axes, by the value's key: its name; a constant has a
+            key for each node input that reads it.
         pinned: prescribed dim names of inputs and outputs.
     """
 
@@ -57,9 +57,9 @@ class NamedNetwork:
     pinned: Mapping[Key, Names] = field(default_factory=dict)
 
     def foresees(self, network: Network) -> bool:
-        """Return whether the names, found for open sizes of ``network``, hold for all its sizes.
+        """Return whether these names, found for ``network`` with open sizes, hold for all sizes.
 
-        They do if nothing of ``network`` was expanded and every value has a rank.
+        True if nothing of ``network`` was expanded and the rank of every value is known.
         """
         if self.network is not network:
             return False
@@ -72,9 +72,9 @@ class NamedNetwork:
 
 
 def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], Any]:
-    """Return a function of an attribute's name and a default.
+    """Return a function that reads a node's attributes, given a name and a default.
 
-    It returns the value of the node's attribute, or the default if the node lacks the attribute.
+    The function returns the attribute's value, or the default if the node lacks the attribute.
     """
     table = {attribute.name: attribute for attribute in node.proto.attribute}
 
@@ -177,7 +177,7 @@ class Problems:
         return not all(foldable(node, known, network, facts) for node in nodes)
 
     def error(self, network: Network) -> UnsupportedOperatorError:
-        """Return one error that lists all nodes, those whose operator VTensor lacks first."""
+        """Return one error that lists all nodes: first ``missing``, then ``refused``."""
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in network.opsets.items())
         lines = [f"{network.label} (opset {opsets}) cannot be loaded"]
         if self.missing:
@@ -196,7 +196,7 @@ class Problems:
 
 
 class Builder:
-    """Builder of one graph, and the ``Values`` that a node's reader asks for the node's operands.
+    """Builder of one graph; also the ``Values`` from which each node's reader gets operands.
 
     Args:
         named: the network with its names.
@@ -257,14 +257,14 @@ class Builder:
             self._node(node, naming)
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return a constant's array, or its ``Original`` if that can be read later.
+        """Return constant ``name``: its array, or an ``Original``, which supplies it on demand.
 
-        None if value ``name`` is computed in a run.
+        None if value ``name`` is no constant: a run computes it, or takes it as an input.
         """
         return self._facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
-        """Return the graph's VTensor of a value that is computed in a run.
+        """Return the graph's VTensor of value ``name``, for which ``origin`` returns None.
 
         Raises:
             ModelError: the node that computes the value was not added.
@@ -279,7 +279,7 @@ class Builder:
     def need(self, name: str) -> None:
         """Raise ValuesNeededError if the values of some inputs would make value ``name`` known.
 
-        The error asks for them. Known means: before a run.
+        Known means before a run. The error names these inputs.
         """
         inputs = deciding_inputs(name, self._network, self._facts)
         if name in self._facts.static:
@@ -298,8 +298,9 @@ class Builder:
         )
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
-        None.
+        """Return the output of an earlier Rename of ``value`` to the dims ``names``.
+
+        None if there is no such Rename.
         """
         if self._graph.values.get(value.name) is not value:
             return None  # not in the graph yet: the name is temporary
@@ -320,8 +321,9 @@ class Builder:
         return {dim: size or 0 for dim, size in zip(names, sizes, strict=True)}
 
     def _constant(self, name: str, origin: Array | Original, dims: Names) -> VTensor:
-        """Return the graph's constant of value ``name`` with these dims; it is added by the first
-        call.
+        """Return the graph's constant of value ``name`` with the dims ``dims``.
+
+        The first call adds it to the graph.
         """
         key = (name, dims, origin.shape)
         if key not in self._constants:
@@ -388,9 +390,9 @@ class Builder:
         return self._add_stand_ins(node)
 
     def _deciding_inputs(self, node: NetworkNode) -> list[str]:
-        """Return the model inputs whose values decide which graph of control flow ``node`` runs.
+        """Return the model's inputs whose values decide what ``node`` runs, if it is control flow.
 
-        For any other node, return the inputs whose values make it known before a run.
+        For any other node, return the inputs whose values make its outputs known before a run.
         """
         inputs = [
             deciding_inputs(name, self._network, self._facts)
@@ -415,7 +417,7 @@ class Builder:
             read = spelling.read(reader)
         except VTensorError:
             raise
-        except Exception as error:  # not an error that the spelling raises: add the node
+        except Exception as error:  # a fault of the spelling: the error names the node
             pass_signals(error)
             raise _spelling_error(self._network, node, error) from error
         values = [read] if isinstance(read, VTensor) else list(read)

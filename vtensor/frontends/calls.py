@@ -39,7 +39,7 @@ def check_functions(model: ModelProto) -> None:
     """Check that the expansion of a model's functions ends, with at most MAX_NODES nodes.
 
     Raises:
-        ModelError: a function calls itself, directly or through others, or more nodes are left.
+        ModelError: a function calls itself, directly or through others, or there are more nodes.
     """
     calls = {(domain_of(f), f.name, f.overload): list(_calls(f.node)) for f in model.functions}
     nodes: dict[FunctionKey, int] = {}
@@ -55,9 +55,9 @@ def check_functions(model: ModelProto) -> None:
 
 
 def _calls(nodes: Iterable[NodeProto]) -> Iterator[FunctionKey]:
-    """Yield a key for each node, nodes in graphs of control flow included.
+    """Yield the key of each node's operator; nodes in graphs of control flow are included.
 
-    It is the key of the function that the node calls, if it calls one.
+    A node calls the model's function that has the same key, if there is one.
     """
     for node in nodes:
         yield domain_of(node), node.op_type, node.overload

@@ -89,7 +89,8 @@ def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNo
         taken: every name of a value or a node; new ones are added.
 
     Raises:
-        ModelError: its graphs are inconsistent, or no iteration delivers a value to collect.
+        ModelError: the node's attributes or graphs are wrong; or a loop runs no iteration, and its
+            body does not declare the sizes of the values that an output collects.
     """
     if node.label not in DECIDING or deciding(node, facts):
         return None
@@ -113,10 +114,10 @@ _REQUIRED_ATTRIBUTES = {
 
 
 def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> None:
-    """Check a control flow node's attributes, and that each known value that decides is one number.
+    """Check the attributes of a control flow node, and that its known deciding inputs are numbers.
 
     Raises:
-        ModelError: an attribute is missing or wrong, or such a value is not one number.
+        ModelError: an attribute is missing or wrong, or such an input is not one number.
     """
     for name in _REQUIRED_ATTRIBUTES[node.label]:
         if name not in attributes:
@@ -206,19 +207,17 @@ class _Loop:
         return [number, condition, *self.remaining.states]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of the values that are stacked as collected output ``row``, and the
-        axis.
+        """Return which values are stacked to collected output number ``row``, and along which axis.
 
-        The names are in the order of stacking.
+        The values are names, in the order of stacking.
         """
         return self.remaining.rows[row], 0
 
     def empty(self, row: int) -> Array:
-        """Return collected output ``row`` of a loop that runs no iteration: an array without
-        elements.
+        """Return collected output number ``row`` of a loop without iterations: an empty array.
 
         Raises:
-            ModelError: the body declares no sizes of the output's values.
+            ModelError: the body does not declare the sizes of the values that the output stacks.
         """
         value = self.body.output[self.heads + len(self.remaining.states) + row]
         sizes = sizes_of(value.type)
@@ -270,9 +269,7 @@ class _Loop:
 
 
 class _Scan(_Loop):
-    """An ONNX Scan: each iteration gets one slice of each of the inputs that are scanned, the last
-    ones.
-    """
+    """An ONNX Scan: its last inputs are scanned, so each iteration gets one slice of each."""
 
     heads = 0
 
@@ -300,10 +297,9 @@ class _Scan(_Loop):
         return [*self.remaining.states, *slices]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of the values that are stacked as collected output ``row``, and the
-        axis.
+        """Return which values are stacked to collected output number ``row``, and along which axis.
 
-        The names are in the order of stacking.
+        The values are names, in the order of stacking.
         """
         step = -1 if self._of("scan_output_directions", row) else 1
         return self.remaining.rows[row][::step], self._of("scan_output_axes", row)

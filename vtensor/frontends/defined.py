@@ -173,7 +173,7 @@ class _KnownInputs:
     facts: Facts
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return a constant's array, or its ``Original`` if that can be read later."""
+        """Return constant ``name``: its array, or an ``Original``, which supplies it on demand."""
         return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> NoReturn:

@@ -93,9 +93,7 @@ class Facts:
     _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
     def sizes(self, name: str) -> Sizes | None:
-        """Return a value's sizes, None for each unknown one; None instead of a tuple without a
-        rank.
-        """
+        """Return a value's sizes, with None for an unknown size; None if the rank is unknown."""
         if name in self.arrays:
             return tuple(self.arrays.origin(name).shape)
         if name in self.made:
@@ -145,7 +143,7 @@ Define = Callable[[Network, NetworkNode, Facts], list[Array] | None]
 
 
 def schema_of(node: NetworkNode) -> onnx.defs.OpSchema | None:
-    """Return ONNX's definition of a node's operator, or None if this opset has none."""
+    """Return ONNX's definition of a node's operator; None if the node's opset has none."""
     try:
         return _schema(node.proto.op_type, node.opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
@@ -321,10 +319,10 @@ def _infer_types(
 def _infer_function(
     node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
 ) -> dict[str, TypeProto]:
-    """Return the types of the outputs that have no rank in ``types``, inferred by ONNX's function.
+    """Return the types of the outputs that have no rank in ``types``, by name.
 
-    The function is the body of other operators by which ONNX defines this one. Empty if inference
-    fails.
+    ONNX defines the node's operator by a function, a body of other operators, from which the types
+    are inferred. Empty if inference fails.
     """
     unknown = [
         name
@@ -353,7 +351,7 @@ def _imports(*opsets: tuple[str, int]) -> list[onnx.OperatorSetIdProto]:
 
 
 def _history(domain: str, name: str) -> Iterator[onnx.defs.OpSchema]:
-    """Yield all definitions of an operator, newest first, except those that only withdraw it."""
+    """Yield all definitions of an operator, newest first, without those that deprecate it."""
     until = sys.maxsize >> 32  # ONNX's versions are 32 bits
     while until:
         try:
@@ -439,8 +437,8 @@ def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
     """Return the value of a small ``Constant`` node without ONNX's checks: some models have
     hundreds.
 
-    None if ONNX has to check the node, or if the value and ``held`` bytes exceed the network's
-    budget.
+    None if ONNX has to check the node, or if the value, in addition to the ``held`` bytes that are
+    in use, exceeds the network's budget.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
@@ -471,7 +469,7 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
 
     Raises:
         ModelError: its indices, values and sizes do not fit together.
-        BudgetError: the value and ``held`` bytes exceed the network's budget.
+        BudgetError: the value, in addition to ``held`` bytes in use, exceeds the network's budget.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
@@ -492,9 +490,9 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
 def _keep_values(
     network: Network, node: NetworkNode, facts: Facts, results: Sequence[Array | Original]
 ) -> None:
-    """Set ``results`` as the constants that a node's outputs are.
+    """Set a node's outputs in ``facts`` as constants with the elements ``results``.
 
-    If the node reads initializers alone, the network keeps them for later graphs, too.
+    If the node reads initializers alone, the network keeps ``results`` for later graphs, too.
     """
     # A value inside a function may have another name in the next graph.
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
@@ -525,7 +523,7 @@ def _transposed(node: NetworkNode, facts: Facts) -> Original | None:
 def _is_view(array: Array | Original, node: NetworkNode, facts: Facts) -> bool:
     """Return whether a node's output takes no memory of its own.
 
-    It then repeats one element, or shares the memory of an input. False for an ``Original``.
+    True if the output repeats one element or shares an input's memory. False for an ``Original``.
     """
     if isinstance(array, Original):
         return False
@@ -552,7 +550,7 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
         held: bytes in use.
 
     Raises:
-        BudgetError: they exceed ``network.max_bytes``.
+        BudgetError: the bytes of both exceed ``network.max_bytes``.
     """
     sizes, kind = facts.sizes(name), facts.types[name].tensor_type
     itemsize = _itemsize(kind.elem_type)

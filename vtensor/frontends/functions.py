@@ -49,7 +49,7 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
     """Return the function that a node calls: the model's own, or ONNX's if VTensor lacks the
     operator.
 
-    None if there is no function, or while types are unknown that ONNX's body depends on.
+    None if there is no function, or while types that ONNX's body depends on are unknown.
 
     Raises:
         ModelError: the model's function has fewer inputs than the node, or reads a value that it
@@ -69,11 +69,11 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
 
 
 def _onnx_function(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | None:
-    """Return the function by which ONNX defines a node's operator, or None.
+    """Return the function by which ONNX defines a node's operator.
 
-    It is the newest version up to the node's opset, or else the oldest. None if ONNX has no
-    function for the operator or for the types of these inputs, or if the rank of an input is
-    unknown.
+    The version is the newest one up to the node's opset, or else the oldest. None if ONNX has no
+    function for the operator or for the types of these inputs, or if the function depends on types
+    and the rank of an input is unknown.
     """
     if schema.has_function:
         version = _version(schema.function_opset_versions, node)

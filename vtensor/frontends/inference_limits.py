@@ -36,7 +36,7 @@ _EQUATION = rf"{_TERM}(,{_TERM})*(->{_TERM})?"
 
 
 def attribute_fault(node: NodeProto) -> str:
-    """Return what is wrong with a node's attributes for any operator, or an empty text.
+    """Return what is wrong with a node's attributes, whatever its operator; empty if nothing is.
 
     ONNX's inference does not check such attributes. It keeps 32 bits of some axes and accesses
     memory at the result, makes as many outputs as an attribute says, and trusts texts.
@@ -77,7 +77,7 @@ def bounded(kind: TypeProto) -> TypeProto:
 
 
 def unbounded(kind: TypeProto) -> TypeProto:
-    """Put the sizes that ``bounded`` has replaced back into a type, and return the type."""
+    """Undo ``bounded``: restore the sizes in the type itself, and return the type."""
     for dim in kind.tensor_type.shape.dim:
         if dim.dim_param.startswith(_HIDDEN_SIZE):
             dim.dim_value = int(dim.dim_param.removeprefix(_HIDDEN_SIZE))

@@ -4,8 +4,8 @@ ONNX numbers axes; operators here go by names. Every node says, through its oper
 which axes are one dim, which names some must have and which names others might have. A class takes
 its first fixed name, else a hint, else a fresh one, always so that no value has one name twice. If
 that is impossible (x + x^T), the value gets a second name for its second axis, and each node that
-needs another one sees the value under names of its own (``local_names``): a Rename, which moves
-nothing.
+needs other names sees the value through a Rename, which moves nothing, under names of its own
+(``local_names``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NodeNaming:
 
     Args:
         opset: version of ONNX's operators.
-        keys: the value of each role, ``x0`` for input 0, ``y0`` for output 0.
+        keys: the key of each value, by the value's role: ``x0`` for input 0, ``y0`` for output 0.
         ranks: number of axes by role.
         read_attribute: returns an attribute's value, or the default.
         pairs: pairs of axes that are one dim; an axis is a role and a number.
@@ -93,8 +93,9 @@ class NodeNaming:
         return self.ranks.get(role, 0)
 
     def name(self, role: str, names: str) -> None:
-        """Fix the names of the axes of a role, ``names`` separated by spaces; ignored for another
-        rank.
+        """Fix the names of the axes of a role; ``names`` has them in order, separated by spaces.
+
+        Without effect if there are not as many names as axes.
         """
         if len(names.split()) == self.rank(role):
             self.fixed.setdefault(role, tuple(names.split()))
@@ -109,7 +110,7 @@ class NodeNaming:
             self.pairs.append((a, b))
 
     def hint(self, role: str, names: str) -> None:
-        """Suggest names for axes of a role that get no other name; ignored for another rank."""
+        """Suggest names for axes of a role that get no other name; ``names`` is as for ``name``."""
         if len(names.split()) == self.rank(role):
             self.hints.setdefault(role, tuple(names.split()))
 

@@ -53,7 +53,7 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: Texts that exporters write for a size without a name; texts without a letter or digit are, too.
+#: Texts that exporters write for a size without a name. One without letters and digits counts, too.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
@@ -106,9 +106,7 @@ class NetworkNode:
 
     @cached_property
     def key(self) -> FunctionKey:
-        """Key of the node's operator in ``Network.functions``, which has it if the node calls a
-        function.
-        """
+        """Key of the operator; in ``Network.functions`` if the model defines the operator."""
         return self.domain, self.proto.op_type, self.proto.overload
 
     @property
@@ -197,8 +195,9 @@ class Network:
     overridable: Mapping[str, InputType] = field(default_factory=dict)
 
     def overriding(self, names: Collection[str]) -> Network:
-        """Return the network as it was read, but ``names`` of ``overridable`` are inputs without a
-        default.
+        """Return the network as it was read, with ``names`` as inputs that have no default.
+
+        ``names`` are in ``overridable``.
         """
         dropped = {*names, *self.producers}  # a folded value may depend on a default
         arrays = {name: a for name, a in self.arrays.origins().items() if name not in dropped}
@@ -440,7 +439,8 @@ def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
     """Return the inputs that a run is given: those without an initializer.
 
     Raises:
-        ModelError: an input has no name or another's, or is no tensor of a supported type.
+        ModelError: an input has no name, has the name of another, or is no tensor of a supported
+            type.
     """
     inputs: dict[str, InputType] = {}
     for value in graph.input:
@@ -549,9 +549,9 @@ def running_nodes(
         given: names of the values that no node computes.
         outputs: names of the values that are delivered.
         opsets: version by domain.
-        origin: the node that these nodes are a part of; its name begins theirs. None for the
-            model's own nodes.
-        prefix: the part of their names that follows.
+        origin: the node that these nodes are a part of: their names begin with its name and a
+            slash. None for the model's own nodes.
+        prefix: what their names have after that slash, before their own names.
 
     Raises:
         ModelError: a value is defined twice or nowhere, or a node has a domain without a version.
@@ -647,8 +647,8 @@ def _with_unique_names(
 ) -> Iterator[tuple[str, NodeProto]]:
     """Yield the nodes, in this order, with unique names.
 
-    A name is ``prefix`` and the node's own, or ``op_type:index`` for a node without one. It may be
-    that of the node's own output, not that of another value.
+    A name is ``prefix`` and the node's own name, or ``op_type:index`` for a node without a name. No
+    value has the same name, except an output of the node.
     """
     taken, counts = set[str](), dict[str, int]()
     values = {name for node in nodes for name in node.output}

@@ -128,8 +128,8 @@ class Model:
         self._earlier: dict[Hashable, NamedNetwork] = {}  # by ``_kind``
         ready()  # fills the registry, through which spellings are found
         stored = self._network.stored
-        #: The text of a graph that the model carries, and this graph; None without a text, and
-        #: no graph if the model's nodes are not what it is written as.
+        #: The graph's text that the model carries, None if there is none; and the graph, None also
+        #: if writing it as ONNX does not give the model's nodes.
         self.text = stored
         self.stored = stored_graph(stored) if stored else None
         #: The arrays that are read later.
@@ -308,15 +308,16 @@ class Model:
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]
     ) -> tuple[frozenset[str], tuple[int, ...]]:
-        """Return a key that is equal for graphs of the same names and nodes.
+        """Return a key: graphs with equal keys have the same dim names and nodes.
 
-        It holds the inputs that have a value, and the ranks of the inputs that declare none.
+        The key holds the names of the inputs that have a value, and the ranks of the inputs for
+        which the model declares no rank.
         """
         open_ranks = (name for name, kind in self._network.inputs.items() if kind.sizes is None)
         return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)
 
     def _with_sizes(self, graph: Graph, shapes: Shapes) -> Graph:
-        """Return ``graph`` with the sizes of its inputs in ``shapes`` in place of the open ones."""
+        """Return ``graph`` with numbers from ``shapes`` in place of its inputs' open sizes."""
         sizes = {
             str(size): index(number)
             for name in graph.inputs
@@ -326,8 +327,9 @@ class Model:
         return graph.with_sizes(sizes) if sizes else graph
 
     def ports(self) -> tuple[list[Port], list[Port]]:
-        """Return the ports of the inputs and of the outputs, with the dim names of every
-        ``graph()``.
+        """Return the ports of the inputs and of the outputs.
+
+        Their dim names are those of all graphs that ``graph`` returns.
 
         Raises:
             ModelError: an output's element type is unknown or not supported.
@@ -346,7 +348,7 @@ class Model:
         return self._input_ports(), outputs
 
     def _input_ports(self) -> list[Port]:
-        """Return the ports of the inputs, with the dim names of every ``graph()``."""
+        """Return the ports of the inputs, with the dim names that all graphs have."""
         names = self._symbolic.names
         return [
             Port(name, dtype, shape or (), names[name], any_rank=shape is None)
@@ -431,7 +433,8 @@ class Model:
         """Return the values of inputs as arrays.
 
         Raises:
-            InputError: there is no such input, or it has another element type or shape.
+            InputError: a name is no input's, or a value has another element type or shape than its
+                input.
         """
         inputs = self.inputs
         unknown = [str(name) for name in values if name not in inputs]

@@ -65,14 +65,14 @@ class _Inputs:
     local: Mapping[str, Names]
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return a constant's array, or its ``Original`` if that can be read later.
+        """Return constant ``name``: its array, or an ``Original``, which supplies it on demand.
 
-        None if value ``name`` is computed in a run.
+        None if value ``name`` is no constant: a run computes it, or takes it as an input.
         """
         return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
-        """Return a VTensor of an input that is computed in a run: its type and dims."""
+        """Return a VTensor with the type and dims of input ``name``, which is no constant."""
         names = self.local[f"x{list(self.node.proto.input).index(name)}"]
         kind = element_type(self.facts.types[name].tensor_type.elem_type, f"value {name!r}")
         sizes = self.facts.sizes(name) or ()

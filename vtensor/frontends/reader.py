@@ -37,20 +37,21 @@ class Values(Protocol):
     """The values that a reader asks its builder for, by name."""
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return a constant's array, or its ``Original`` if that can be read later.
+        """Return constant ``name``: its array, or an ``Original``, which supplies it on demand.
 
-        None if value ``name`` is computed in a run.
+        None if value ``name`` is no constant: a run computes it, or takes it as an input.
         """
 
     def data(self, name: str) -> VTensor:
-        """Return a VTensor of a value that is computed in a run."""
+        """Return a VTensor of value ``name``, for which ``origin`` returns None."""
 
     def need(self, name: str) -> None:
         """Raise ValuesNeededError if the values of some inputs would make value ``name`` known."""
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
-        None.
+        """Return the output of an earlier Rename of ``value`` to the dims ``names``.
+
+        None if there is no such Rename.
         """
 
 
@@ -59,8 +60,8 @@ class Constant:
     """A constant that an operator's ``Spelling`` has asked for while it reads a node.
 
     Attributes:
-        name: its name in the ONNX model, or a description if the node has made it.
-        origin: its array, or an ``Original`` if that can be read later.
+        name: its name in the ONNX model; a description if it was made while the node was read.
+        origin: its array, or an ``Original``, which supplies the array on demand.
         value: a VTensor of its type, with the dim names that the spelling has asked for.
     """
 

@@ -39,8 +39,8 @@ def rebuilt(
     """Return the graph of a network whose dims have names, for these sizes.
 
     Args:
-        earlier: the names of a network in which nothing was expanded, with facts about open sizes,
-            or without facts.
+        earlier: the network with its names, in which nothing was expanded; its facts are about open
+            sizes, or empty.
         sizes: sizes of every input.
         values: values of the inputs that had values when ``earlier`` was made.
         reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
@@ -87,7 +87,7 @@ class Rebuilder(Builder):
         """Set the sizes of value ``name`` to those of ``value``, as its operator has computed it.
 
         Raises:
-            ModelError: it is larger than the budget, or ONNX's inference says other sizes.
+            ModelError: the value is larger than the budget, or ONNX's inference says other sizes.
         """
         if value.nbytes > self._network.max_bytes:
             raise ModelError(f"{name} is larger than the budget")

@@ -40,7 +40,7 @@ def _read(
 ) -> list[VTensor]:
     """Add the call-back that runs a node, and return its outputs up to the last used one.
 
-    An unused output is the first used one instead.
+    Unused outputs are not computed: the first used one takes the place of each.
 
     Args:
         reader: the reader of the node; a value that the node reads twice becomes one operand.

@@ -27,7 +27,8 @@ class Splice:
     Args:
         node: the node that is replaced.
         taken: every name of a value or a node of the network; new ones are added.
-        prefix: the part of new names that follows the node's own name.
+        prefix: what new names have between the replaced node's name and their own part: a new
+            name is ``NODE/`` + ``prefix`` + own part.
         protos: the nodes so far.
     """
 
@@ -50,8 +51,8 @@ class Splice:
             names: the network's names of the values that the nodes are given, by their names in
                 ``protos``.
             outputs: values that are delivered, each with its name in ``protos`` and in the network.
-            attributes: attributes of a function's call, by name; they replace references of the
-                nodes to them. A reference to an absent one is dropped.
+            attributes: attributes of a function's call, by name; each replaces the nodes'
+                references to it. A reference to an attribute that the call lacks is dropped.
 
         Returns:
             The network's names of all values, by their names in ``protos``.
@@ -162,8 +163,8 @@ def _renamed(
     Args:
         proto: the node.
         names: new names by old ones; other names stay.
-        attributes: attributes of a function's call, by name; they replace references of the node to
-            them. A reference to an absent one is dropped.
+        attributes: attributes of a function's call, by name; each replaces the node's references to
+            it. A reference to an attribute that the call lacks is dropped.
     """
     copy = NodeProto()
     copy.CopyFrom(proto)

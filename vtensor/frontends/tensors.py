@@ -167,9 +167,10 @@ def _linear(
 
 
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
-    """Return raw data as an array that shares its memory.
+    """Return the array of a tensor whose raw data is ``data``, in the memory of ``data``.
 
-    ONNX makes the array, a copy, if NumPy itself lacks the element type or the size is wrong.
+    If NumPy itself lacks the element type, or ``data`` has the wrong size, ONNX's reader makes a
+    copy or raises an error.
     """
     if (dtype := _plain(tensor, shape, data.nbytes)) is not None:
         return data.view(dtype).reshape(shape)
@@ -340,7 +341,7 @@ def check_rank(rank: int, what: str) -> None:
     errors.
 
     Raises:
-        ModelError: it has more.
+        ModelError: the tensor has more dims.
     """
     if rank > MAX_RANK:
         raise ModelError(f"{what} has {rank} dims; {MAX_RANK} are the most")

@@ -127,7 +127,8 @@ class _Traced(Rebuilder):
             given: its inputs, each an array or a SymbolicArray.
 
         Raises:
-            NotTraced: the node has several outputs or lacks an input, or its shape is unexpected.
+            NotTraced: the node has several outputs or lacks an input; or its output for the current
+                sizes has another shape than its operator computes.
         """
         if len(node.outputs) != 1 or "" in node.proto.input:
             raise NotTraced(f"{node.described} leaves an input out, or has several outputs")
@@ -149,10 +150,14 @@ class _Traced(Rebuilder):
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
     def _source(self, name: str, given: Any) -> Any:
-        """Return what a row of the trace refers to as the node's input ``name``.
+        """Return a node's input ``name`` in the form in which a row of the trace refers to it.
 
-        It is ``given``, or if that is an array of the model, a ``StoredArray``, which refers to the
-        model's array instead of holding the elements.
+        For an array of the model, this is a ``StoredArray``, which refers to the model's array
+        instead of holding the elements; else ``given``.
+
+        Args:
+            name: the input's name.
+            given: the input, an array or a SymbolicArray.
         """
         held = self._facts.arrays.origins().get(name)
         if not isinstance(held, Original):
@@ -221,7 +226,7 @@ class _Traced(Rebuilder):
         raise NotTraced(f"{node.described} has no sizes")
 
     def _set_output(self, node: NetworkNode, array: Any) -> None:
-        """Set the only output of a node as a constant; raise ModelError beyond the budget."""
+        """Set a node's only output as a constant; raise ModelError if it exceeds the budget."""
         [name] = node.outputs
         self._facts.nbytes += array.nbytes
         if self._facts.nbytes > self._network.max_bytes:
@@ -234,8 +239,9 @@ class _Traced(Rebuilder):
         self._facts.static.add(name)
 
     def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
-        """Return the graph's constant of value ``name`` with these dims; it is added by the first
-        call.
+        """Return the graph's constant of value ``name`` with the dims ``dims``.
+
+        The first call adds it to the graph.
 
         Args:
             name: the value.
@@ -325,13 +331,14 @@ def _ahead(node: NetworkNode) -> Ahead | None:
 
 @dataclass(eq=False)
 class _Described:
-    """The ``Values`` of a node whose output's sizes are asked for, not its elements."""
+    """The ``Values`` of a node of whose output only the sizes are needed, not the elements."""
 
     facts: Facts
 
     def origin(self, name: str) -> Any:
-        """Return a constant's array, ``Original`` or SymbolicArray; None if elements are not
-        traced.
+        """Return a constant's array, ``Original`` or SymbolicArray.
+
+        None for a SymbolicArray whose elements are not traced.
         """
         origin: Any = self.facts.arrays.origins().get(name)
         late = isinstance(origin, SymbolicArray) and origin.elements is None

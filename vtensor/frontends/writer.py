@@ -1,8 +1,8 @@
 """Writer of a graph as ONNX nodes. Each operator's ``Spelling`` writes nodes by a ``NodeWriter``.
 
-ONNX goes by position. The order of a value's dims is that of its axes in ONNX; if ONNX wants
-another for an operator, a node before or after it moves them. Read back, such a node is a rename or
-a view.
+In ONNX, a value's axes are in the order of its dims. If an ONNX operator requires another order of
+axes, nodes that transpose or reshape are added before or after it; they are read back as renames
+and views.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ class _GraphWriter:
         self.exported = OnnxGraph({"": opset}, arrays=arrays)
 
     def _name(self, value: str) -> str:
-        """Return ONNX's name of a value.
+        """Return ONNX's name of a value: its own name, with two exceptions.
 
-        It is the name of the output as which a node's result is delivered, else the value's own
-        name, or a new name if another value is delivered under its own.
+        A node's result that the graph delivers, but not under its own name, has the output's name.
+        Any other value gets a new name if an output of its own name delivers another value.
         """
         outputs = self.graph.outputs
         if outputs.get(value) == value:
@@ -149,12 +149,12 @@ class _GraphWriter:
         return readers[0] if first == value.name and self._written.issuperset(others) else None
 
     def plain(self, value: VTensor) -> str:
-        """Return ONNX's name of a value that has an axis for each of its dims, in their order."""
+        """Return ONNX's name of a value with the axes that it has: its dims, in order."""
         sizes = tuple(value.dims.values())
         return self.reshaped(self.names[value.name], sizes, sizes)
 
     def operand(self, value: VTensor, rows: Sequence[Sequence[str]]) -> str:
-        """Return ONNX's name of a value whose axis ``i`` holds the dims ``rows[i]``.
+        """Return ONNX's name of a value in a form in which axis ``i`` holds the dims ``rows[i]``.
 
         Nodes that transpose and reshape the value are added if that is needed.
         """
@@ -277,7 +277,7 @@ class _GraphWriter:
         )
 
     def free(self, stem: str) -> str:
-        """Take a free name and return it."""
+        """Take and return a free name: ``stem``, with a number if that is taken."""
         return self._taken.free(stem)
 
 
@@ -325,12 +325,11 @@ class _Writer:
         return helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
 
     def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
-        """Merge the next node into this one, and return that node's second operand; None if it does
-        not fit.
+        """Merge the next node into this one, and return the next node's second operand.
 
-        It fits if its operator is of class ``cls``, if it alone reads this node's first output, as
-        its first operand, and if ``fits`` accepts its second operand. Its outputs are then
-        ``outputs``.
+        None, without a merge, unless the next node's operator is of class ``cls``, no other node
+        reads this node's first output, this output is the next node's first operand, and ``fits``
+        accepts the second one. After a merge, ``outputs`` are the next node's.
         """
         node = self._whole.only_reader(self.outputs[0])
         if node is None or type(node.op) is not cls:
@@ -468,10 +467,11 @@ def merged(value: VTensor, rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
 def _shape(have: Sequence[int], want: Sequence[int]) -> Array:
     """Return the second input of a Reshape from sizes ``have`` to ``want``.
 
-    An open size is 0 if the same axis has it before, which copies it, else -1, which infers it.
+    An open size is written as 0, which copies the size, if the axis of the same index has it in
+    ``have``; else as -1, which infers the size.
 
     Raises:
-        UnsupportedOperatorError: two sizes would be inferred, or one next to a size of 0.
+        UnsupportedOperatorError: two sizes would be inferred, or a size is open and another is 0.
     """
     shape = [
         size if not isinstance(size, OpenSize) else 0 if have[i : i + 1] == (size,) else -1

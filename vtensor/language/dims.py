@@ -139,9 +139,8 @@ def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes by dim of an element-wise result: the dims of all operands.
 
     A dim's size is the one that is not 1, if any operand has such a size; an operand in which the
-    dim has size 1 or is absent is broadcast along it. The dims are in the order of the operand with
-    the most dims; the names that only other operands have come after them. Of operands with equally
-    many dims, the first one counts.
+    dim has size 1 or is absent is broadcast along it. First come the dims of the operand with the
+    most dims (the first of several), in its order; then the dims that this operand lacks.
 
     Args:
         operands: for each operand, its sizes by dim.

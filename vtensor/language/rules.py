@@ -180,7 +180,7 @@ class Rule:
 
     @property
     def roots(self) -> Sequence[Apply]:
-        """The alternatives of the pattern, each an operator on operands, or the pattern alone."""
+        """The alternatives of the pattern; the pattern itself if it has no alternatives."""
         roots = self.pattern.choices if isinstance(self.pattern, Either) else (self.pattern,)
         return cast("Sequence[Apply]", roots)
 

@@ -104,9 +104,8 @@ class NodeWriter(Protocol):
         Args:
             x: the value.
             order: the dim of each axis, in order; None is the order of ``x.dims``. ``"G*O"`` merges
-                two dims into one axis. A dim that ``x`` lacks becomes an axis of size 1; but none,
-                if ``x`` lacks all dims before that dim too: ONNX broadcasts along missing first
-                axes.
+                two dims into one axis. A dim that ``x`` lacks becomes an axis of size 1, or no
+                axis if no dim of ``x`` comes before it: ONNX broadcasts along missing first axes.
         """
 
     def constant(self, values: Any, dtype: str = "s64") -> str:

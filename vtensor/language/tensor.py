@@ -54,7 +54,7 @@ class Storage(Protocol):
         """
 
     def part(self, tensor: VTensor) -> Part | None:
-        """Return a view of a tensor's elements in this memory, and their layout by its dims.
+        """Return a view of a tensor's elements in this memory, and their layout in its dims.
 
         None if the tensor is a view, and no layout with the view's dims describes this memory.
 
@@ -91,7 +91,9 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Option:
-    """The origin of a VTensor: the output ``index`` of ``node`` (the paper's third argument).
+    """The origin of a VTensor: output ``index`` of ``node``.
+
+    In the paper, it is the third argument of VTensor.
 
     Attributes:
         node: name of the node; empty for inputs, constants and tensors outside a graph.
@@ -265,7 +267,7 @@ class VTensor:
         return self.storage.data()
 
     def part(self) -> Part | None:
-        """Return a view of the elements with their layout by this tensor's dims.
+        """Return a view of the elements, and their layout in this tensor's dims.
 
         None if the tensor is a view, and no layout with the view's dims describes its memory.
 

@@ -87,12 +87,13 @@ class Cost(Trait):
 
 @dataclass(frozen=True)
 class Linear(Trait):
-    """The output is linear in some inputs: scaling a slice of one scales the output's slice.
+    """The output is linear in some inputs: scaling a slice of one scales a slice of the output.
 
     Args:
-        inputs: by role of such an input, a dict: by dim of the output, the dims of the input of
-            which it consists, slowest first. ``{"w": {"C": "G O"}}``: C of the output is G and O of
-            w. Dims of the same name are left out; ``{"a": {}}``: all names agree.
+        inputs: by role of such an input, how dims of the output are made of dims of the input: a
+            dict with an output dim as key and the input's dims, slowest first, as value. Dims with
+            the same name in both are left out. ``{"w": {"C": "G O"}}``: the output's C consists of
+            G and O of input ``w``; ``{"a": {}}``: output and input ``a`` have the same dim names.
     """
 
     inputs: Mapping[str, Mapping[str, str]] = field(hash=False)
@@ -125,10 +126,10 @@ class Pointwise(Trait):
 
 @dataclass(frozen=True)
 class Stretches(Trait):
-    """Small outputs have large relative errors: an exponential's equals its input's absolute error.
+    """Small outputs have large relative errors, as an exponential's do.
 
-    At the end of a network, the error of such an operator's input is used in place of the error of
-    its output.
+    The relative error of an exponential is the absolute error of its input. At the end of a
+    network, the error of such an operator's input is used in place of the error of its output.
     """
 
 

@@ -33,7 +33,8 @@ class Stroke(NamedTuple):
 class Legend:
     """The tint of each library, the band of each form, and the stroke of each layout.
 
-    The most frequent names come first.
+    A form is a ``Box.form``: an approximate kernel or encodings. The most frequent names come
+    first.
     """
 
     libraries: Mapping[str, str]

@@ -237,8 +237,8 @@ def _details(row: Mapping[str, Any]) -> dict[str, Any]:
 def _scopes(graph: LoweredGraph) -> dict[str, str]:
     """Return the scope of each node, by the node's name: ``a/b`` of a name ``a/b/c``.
 
-    It is taken from the name of the node, or of an output or a constant of it; else it is the scope
-    of the input that was made last.
+    The name is that of the node, or else of one of its outputs or constants. If none has a scope,
+    the node has the scope of the input that was made last.
     """
     scopes: dict[str, str] = {}
     makers: dict[str, tuple[int, str]] = {}

@@ -127,7 +127,7 @@ class Entries:
             _warn(str(self._folder), reason(error))
 
     def _make_folder(self) -> None:
-        """Make the folder of entries, unless it existed before, and check it.
+        """Make the folder of entries if it never existed, and check it.
 
         Raises:
             OSError: the folder was removed, cannot be made, or is not the user's alone.

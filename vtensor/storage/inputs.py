@@ -327,7 +327,7 @@ def memory_of(value: object, port: Port) -> Feed:
 
 
 def dense_part(tensor: VTensor) -> Part | None:
-    """Return a view of a tensor's elements, and their layout by its dims.
+    """Return a view of a tensor's elements, and their layout in the tensor's dims.
 
     None if the elements have gaps in memory or the layout allows no view.
     """

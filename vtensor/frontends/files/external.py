@@ -169,7 +169,7 @@ class DataFiles:
         """Return the path of the file that the model names ``location``, with all links resolved.
 
         Raises:
-            ModelError: the location is no relative path, or leads elsewhere.
+            ModelError: the location is no relative path, or leads out of the folders in ``_tops``.
         """
         if location and "\0" not in location and not Path(location).is_absolute():
             path = (self.folder / location).resolve()
@@ -189,7 +189,7 @@ class DataFiles:
         unchanged.
 
         Raises:
-            ModelError: it is no plain file, another file, or in another state.
+            ModelError: the file is no plain one, another than the first, or was changed since.
         """
         top = self._top(path)
         with _opened(top, path.relative_to(top).parts) as descriptor:

@@ -182,7 +182,7 @@ def check_surface(payload: bytes) -> tuple[str, list[Port]]:
         The path of the model's file, and the inputs.
 
     Raises:
-        Exception: of ``MALFORMED``, if the bytes are no such entry.
+        Exception: of a kind in ``MALFORMED``, if the bytes are no such entry.
     """
     data = json.loads(payload)
     inputs, outputs = (_ports(data[end]) for end in ("inputs", "outputs"))

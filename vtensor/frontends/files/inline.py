@@ -66,7 +66,7 @@ class Parts(NamedTuple):
 
 
 def of_node(number: int) -> int:
-    """Return the key in ``Parts.data`` of the data of node ``number``: a negative number."""
+    """Return the key of node ``number``'s data in ``Parts.data``: a negative number."""
     return -1 - number
 
 
@@ -92,16 +92,17 @@ class _Field(NamedTuple):
 
 
 def parts_of_file(file: OpenFile) -> Parts | None:
-    """Return a file's bytes with large weights apart; None if ONNX's parser has to read the whole
-    file.
+    """Return a file's bytes with the data of large weights separate.
+
+    None if ONNX's parser has to read the whole file.
     """
     return parts(file.fill, file.size, file.stretch)
 
 
 def parts_of_bytes(data: bytes) -> Parts:
-    """Return a model's bytes with large weights apart.
+    """Return a model's bytes with the data of large weights separate.
 
-    No data is apart if ONNX's parser has to read the bytes as a whole.
+    No data is separate if ONNX's parser has to read the bytes as a whole.
     """
     whole = np.frombuffer(data, np.uint8)
 
@@ -113,7 +114,7 @@ def parts_of_bytes(data: bytes) -> Parts:
 
 
 def parts(fill: Fill, size: int, reopen: Reopen | None = None) -> Parts | None:
-    """Return a model's bytes with large weights apart.
+    """Return a model's bytes with the data of large weights separate.
 
     None if ONNX's parser has to read them as a whole: the bytes are unusual, or no data is large
     enough to be separated.
@@ -161,7 +162,7 @@ class _Model:
         pieces, graphs = list[bytes](), 0
         for entry in self.fields(0, self.size):
             if (entry.number, entry.kind) == (_GRAPH, _LENGTH):
-                graphs += 1  # ONNX merges several, which renumbers their tensors
+                graphs += 1  # ONNX's parser would merge several: tensors get other numbers
                 pieces += self.message(entry, self.graph(entry))
             else:
                 pieces.append(self.read(entry.begin, entry.end))
@@ -202,16 +203,18 @@ class _Model:
         )
 
     def without(self, entry: _Field, way: Sequence[int]) -> tuple[list[bytes], _Field] | None:
-        """Return the bytes of a field without its data, in pieces, and the field that is the data.
+        """Return the bytes of ``entry`` without a tensor's raw data, and the raw data's field.
 
-        None if the data has fewer than MIN_SEPARATE_BYTES bytes, or is not there.
+        The bytes are in pieces. None if the raw data has fewer than MIN_SEPARATE_BYTES bytes, or
+        is absent.
 
         Args:
-            entry: the field, an initializer or a node.
-            way: the numbers of the nested fields that lead to the data.
+            entry: the field of an initializer or a node.
+            way: the numbers of the fields that lead from ``entry`` to the raw data, each inside
+                the one before.
 
         Raises:
-            _Unusual: the data is there several times.
+            _Unusual: a tensor has several fields of raw data.
         """
         [number, *further] = way
         inside = self.fields(entry.content, entry.end)
@@ -234,7 +237,7 @@ class _Model:
         return self.message(entry, pieces), raw
 
     def message(self, entry: _Field, content: Iterator[bytes] | tuple[bytes, ...]) -> list[bytes]:
-        """Return the bytes of field ``entry``, in pieces, with other content."""
+        """Return the bytes of ``entry`` with ``content`` in place of its own content, in pieces."""
         inside = b"".join(content)
         return [_varint(entry.number << 3 | _LENGTH), _varint(len(inside)), inside]
 
@@ -276,7 +279,7 @@ class _Model:
         raise _Unusual
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes between two offsets; they are read together with those that follow."""
+        """Return the bytes between two offsets; a chunk is read at once and serves later calls."""
         if not self.at <= begin <= end <= self.at + len(self.chunk):
             self.at = begin
             self.chunk = self.array(begin, min(max(end, begin + _CHUNK_BYTES), self.size)).tobytes()

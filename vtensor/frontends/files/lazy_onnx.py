@@ -32,7 +32,11 @@ _DEFINED_NAMES = ("__all__", "__version__")
 
 
 class Deferred(ModuleType):
-    """A package whose own code runs when a name is used that its modules do not have."""
+    """A package whose own code does not run at import.
+
+    The code runs at the first use of a name that is no module of the package, and no class of the
+    module ``_CLASSES``.
+    """
 
     #: Held by the thread that runs the package's code; other threads wait until all names exist.
     _lock = process_lock()
@@ -100,9 +104,7 @@ def defer() -> None:
 
 
 def _defer_unused() -> None:
-    """Put the module that protocol buffers import without using it into ``sys.modules``, lazy as
-    well.
-    """
+    """Put ``_UNUSED``, which protocol buffers import and never use, lazily into ``sys.modules``."""
     with suppress(ImportError):  # other versions of protocol buffers lack the module
         if _UNUSED not in sys.modules and (spec := find_spec(_UNUSED)) is not None:
             module = module_from_spec(spec)

@@ -1,10 +1,10 @@
-"""Known models: models whose text an earlier process has compared with their nodes.
+"""Known models: models that carry their graph's text, which an earlier process has checked.
 
-They are read without ONNX. To check that a model is what its text says (``stored.py``) takes ONNX's
-classes and schemas, a large part of a small model's start. The result depends only on the model's
-bytes without the data of large weights. The cache entry that is named by their digest says where
-the text and the bytes of each array are. If anything is unusual, such as a missing entry or weight,
-the model is read in full, and faults are reported then.
+They are read without ONNX. The check that the text agrees with the model's nodes (``stored.py``)
+takes ONNX's classes and schemas, a large part of a small model's start. Its result depends only on
+the model's bytes without the data of large weights. The cache entry that is named by their digest
+says where the text and the bytes of each array are. If anything is unusual, such as a missing entry
+or weight, the model is read in full, and faults are reported then.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def read_known(
 
 
 def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entries) -> None:
-    """Write to the cache where a model's text and arrays are.
+    """Write a cache entry that has the places of a model's text and arrays.
 
     Nothing is written if values of large weights were compared to check the text: the entry is
     found by the other bytes alone.
@@ -121,7 +121,7 @@ def check_known(payload: bytes) -> str:
         The path of the model's file.
 
     Raises:
-        Exception: of ``MALFORMED``, if the bytes are no such entry.
+        Exception: of a kind in ``MALFORMED``, if the bytes are no such entry.
     """
     (begin, end, file), *rows = json.loads(payload)
     if not 0 <= begin <= end or type(file) is not str:
@@ -141,7 +141,7 @@ def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
         place: place of its bytes (``Place``).
 
     Raises:
-        Exception: of ``MALFORMED``, if no array has such a row.
+        Exception: of a kind in ``MALFORMED``, if no array has such a row.
     """
     if type(name) is not str or kind not in _MEMORY_DTYPES or min(sizes, default=0) < 0:
         raise ValueError(f"{name!r:.80} is no array")

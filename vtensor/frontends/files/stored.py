@@ -89,11 +89,11 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
 
 
 def stored_graph(stored: StoredText) -> Graph | None:
-    """Return the sealed graph of a text; None if writing it as ONNX does not give the model's
-    nodes.
+    """Return the graph that a model's text describes, sealed.
 
-    So the text adds names to what the nodes compute, and can change none of it: a model that was
-    edited after it was written is read from its nodes.
+    None if writing this graph as ONNX does not give the model's nodes. So the text adds names to
+    what the nodes compute, and can change none of it: a model that was edited after it was written
+    is read from its nodes.
     """
     origins = stored.arrays.origins()
     deferred = [array for array in origins.values() if isinstance(array, Original)]
@@ -118,17 +118,16 @@ def stored_graph(stored: StoredText) -> Graph | None:
 
 
 def _blank(array: Original) -> Array:
-    """Return a placeholder of an unread array's type and shape, memory to which nothing is
-    written.
-    """
+    """Return a placeholder for an unread array: memory of its type and shape, never written."""
     return lasting(array.nbytes).view(array.dtype).reshape(array.shape)
 
 
 def _agreeing(
     stored: StoredText, arrays: Mapping[str, Array], blank: Mapping[str, Array]
 ) -> Graph | None:
-    """Return the graph of a text; None if writing it as ONNX does not give the model's nodes and
-    arrays.
+    """Return the graph that a model's text describes, sealed.
+
+    None if writing this graph as ONNX does not give the model's nodes and arrays.
 
     Args:
         stored: the text, and the part of the model that it must agree with.

@@ -145,9 +145,10 @@ class Rows:
         return values
 
     def pruned(self, wanted: Collection[int]) -> Rows:
-        """Return a copy without the rows that the values with the indices ``wanted`` do not need.
+        """Return a copy with only the rows that the values with the indices ``wanted`` need.
 
-        All guards and all calls that may refuse sizes stay. The indices of values do not change.
+        All guards and all calls that may refuse sizes stay, too. The indices of values stay the
+        same.
         """
         used, needed = set(wanted), list[Row]()
         for row in reversed(self.rows):

@@ -79,7 +79,7 @@ class OpenSize(_Integer):
         """Format the size as text.
 
         Raises:
-            DimError: the format is a number's.
+            DimError: ``spec`` is a format of numbers, such as ``d``.
         """
         try:
             return format(repr(self), spec)
@@ -90,8 +90,8 @@ class OpenSize(_Integer):
         """Refuse the attributes that integers have: ``n.real``, ``n.bit_length()``.
 
         Raises:
-            DimError: the attribute is an integer's.
-            AttributeError: the attribute is any other.
+            DimError: integers have an attribute of this name.
+            AttributeError: integers have none, or the name begins with ``__``.
         """
         if name in dir(int) and not name.startswith("__"):
             self._needed()

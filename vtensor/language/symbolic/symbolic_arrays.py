@@ -102,7 +102,7 @@ class SymbolicArray:
         return self._place[0]
 
     def _add_rows(self) -> int:
-        """Add rows that compute the array to its trace; return its index among the values."""
+        """Add to the trace the rows that compute the array; return its index among the values."""
         expected = self.dtype.str, *self.shape
         if self.elements is not None:
             elements = self.elements.reshape(-1).tolist()
@@ -188,7 +188,7 @@ class SymbolicArray:
         """Refuse NumPy, which would read the values for the current sizes only.
 
         Raises:
-            NotTraced: always; the trace has failed.
+            NotTraced: always; the trace can no longer be used.
         """
         self.trace.failed = "NumPy reads an array that depends on sizes"
         raise NotTraced(self.trace.failed)
@@ -275,7 +275,7 @@ def read_array(array: StoredArray | Array) -> Array:
     return array if isinstance(array, np.ndarray) else array.now()
 
 
-#: The functions that rows of symbolic arrays call.
+#: The functions that the rows of a trace call for symbolic arrays.
 TRACED: Sequence[Callable[..., Any]] = (
     *(array_of, read_array, reshaped, shaped, spread_under, turned),
 )

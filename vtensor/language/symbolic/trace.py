@@ -137,7 +137,7 @@ class Trace:
             self._write((GUARD, answer, *key[1:]))
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], value: Any) -> int:
-        """Add a row for a call that refuses no sizes, and return the place of its result.
+        """Add a row for a call that accepts all sizes, and return the place of its result.
 
         The place is the index of the result among the trace's values.
 
@@ -305,7 +305,7 @@ class SymbolicSize(_Integer):
     __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
-        """Format ``repr(self)``, not the number; messages with it are not shown."""
+        """Format ``repr(self)``, not the number; messages that have this text are not shown."""
         return format(repr(self), spec)
 
     def __bool__(self) -> bool:
