@@ -95,7 +95,7 @@ def main() -> None:
         feeds = dict(kept)
     run = ENGINES[engine](model, feeds, int(threads))
     run()
-    answered = time.monotonic()  # the parent process, which has the same clock, subtracts its begin
+    answered = time.monotonic()  # the parent process subtracts the time of the start
     row = {"import_s": imported[0], "load_s": loaded[0], "cpu_s": cpu_s(), "peak_kib": kib("VmHWM")}
     row["answered"] = answered
     if further:

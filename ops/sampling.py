@@ -285,9 +285,10 @@ class DeformConv:
     W', and the sample is multiplied by mask. x is 0 outside.
 
     Dims:
-        x: N C W, N C H W or N C D H W    w: O I, and d h w as many    y: N C with C = O, and D H W
+        x: N C W, N C H W or N C D H W    w: O I, then w, h w or d h w
+        y: N C with C = O, and D H W
         offset: N, y's D H W, and K: offset_group, d h w, then one for each spatial dim, merged
-        mask (or none, for 1): the same, with K: offset_group, d h w, merged
+        mask: as offset, with K: offset_group, d h w, merged; if absent, 1
     Args:
         strides, pads, dilations: the window's, in elements; none given: 1, 0 and 1.
         group: number of equal parts of the channels.

@@ -63,7 +63,7 @@ OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
 LIMIT_S = 1200.0
 #: The number of draws of the bootstrap, and the confidence of its intervals.
 DRAWS, CONFIDENCE = 1000, 0.95
-#: The accepted error e of the input of a closing Softmax, relative to the input's largest value L.
+#: The accepted error e of the input of a network's last Softmax, relative to its largest value L.
 #: The Softmax's outputs then have relative errors of up to 2 e L.
 INNER = 1e-5
 
