@@ -306,7 +306,7 @@ class RNN(_Recurrent):
         clip: limit of the magnitude of f's argument; 0 is none.
         given: the names of the operands in ``more``, in order.
     Raises:
-        DimError: sizes do not fit together, or the number of activations is another.
+        DimError: sizes do not fit together, or the number of activations is wrong.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})
@@ -345,7 +345,7 @@ class GRU(_Recurrent):
         given: the names of the operands in ``more``, in order.
         linear_before_reset: True multiplies r h and its bias by reset, False only h.
     Raises:
-        DimError: sizes do not fit together, or the number of activations is another.
+        DimError: sizes do not fit together, or the number of activations is wrong.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})
@@ -398,7 +398,7 @@ class LSTM(_Recurrent):
         given: the names of the operands in ``more``, in order.
         input_forget: True computes forget as 1 - i.
     Raises:
-        DimError: sizes do not fit together, or the number of activations is another.
+        DimError: sizes do not fit together, or the number of activations is wrong.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})

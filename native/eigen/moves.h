@@ -26,9 +26,9 @@ struct Addressed {
     std::string name;
 };
 
-// Indexed positions in a tensor, one for each index below `shape`. Each has `inner` elements from
-// the sum of index * bases and of the addressed axes' offsets on. Its indices, one per axis, are
-// contiguous from the sum of index * strides on.
+// Indexed positions in a tensor, numbered by counters c below `shape`. Position c has an index for
+// each of `axes`; these indices are contiguous, from offset sum(c * strides) on. The position's
+// `inner` elements begin at sum(c * bases) plus the sum of each index times its axis' stride.
 struct Places {
     Ints shape, strides, bases;
     std::vector<Addressed> axes;
@@ -45,8 +45,8 @@ Step *scatter(const Places &places, Index index_bytes, const std::string &dtype,
               const std::string &reduction);
 
 // Overwritten parts of rows: along `axis`, `count` positions of each row, from its batch's start
-// on. The rows belong to `starts` batches; -1: all start at 0. circular: the first position follows
-// the last.
+// on. starts: the number of batches that the rows belong to; -1: there are no starts, all are 0.
+// circular: the first position follows the last.
 struct Cache {
     Index outer;
     Addressed axis;  // its stride is not read

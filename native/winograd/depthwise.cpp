@@ -41,8 +41,8 @@ struct Window {
     Again again;
 };
 
-// Computes the sums of kCount results. Only outer pixels may be outside of the image: each result
-// reads one inside.
+// Computes the sums of kCount results. Each result reads a pixel inside of the image, so that only
+// the first and the last kTaps - 1 pixels may be outside.
 template <int kTaps, int kStride, int kCount, class Read>
 [[gnu::always_inline]] inline void slide(const Window &at, Index number, const Read &read,
                                          Vector (&sums)[kCount]) {
