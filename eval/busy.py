@@ -122,7 +122,7 @@ class Row:
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time ``NETWORKS``, or with ``every_model`` all of the scope; without peers time nothing."""
+    """Time ``NETWORKS``, or all networks with ``scope.every_model``; none without ``scope.peers``."""
     if not scope.peers:
         return
     kept, names = store.table(NAME, KEY), scope.networks if scope.every_model else NETWORKS

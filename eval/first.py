@@ -107,8 +107,8 @@ def used(run: Run, runs: int, seconds: float) -> dict[str, int]:
     """Go on running the model, and return the memory of the process in KiB.
 
     ``first_kib`` is after the first run, ``runs_kib`` after ``runs`` more, ``used_kib`` after
-    ``seconds`` more of runs and a pause, ``anon_kib`` the part of that in no file, ``most_kib`` the
-    peak.
+    ``seconds`` more of runs and a pause, ``anon_kib`` the part of ``used_kib`` that belongs to no
+    file, ``most_kib`` the peak.
     """
     memory = {"first_kib": kib("VmRSS")}
     for _ in range(runs):

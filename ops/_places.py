@@ -64,7 +64,7 @@ def order_starting_with(x: VTensor, *dims: str) -> Layout:
 def by_batch(batch: str, along: str, *operands: VTensor) -> list[Layout]:
     """Return a layout for each operand: ``batch`` and ``along`` first, then its other dims.
 
-    An operand without ``along`` has ``batch`` alone.
+    An operand without ``along`` must have ``batch`` as its only dim.
     """
     whole = order_starting_with(operands[0], batch, along)
     return [whole if along in tensor.dims else Layout.plain([batch]) for tensor in operands]

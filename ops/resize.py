@@ -227,7 +227,7 @@ class Resize:
         cubic_coeff_a: slope of the cubic at distance 1.
         exclude_outside: True weighs neighbours beyond the border by 0, and the others more.
         antialias: True takes neighbours, where y is smaller, from a range wider by 1 / scale.
-        roi: begin and end along each axis, as parts of x, for ``tf_crop_and_resize``.
+        roi: begin and end along each axis, as fractions of x's size, for ``tf_crop_and_resize``.
         extrapolation_value: value outside x, for ``tf_crop_and_resize``.
     Raises:
         DimError: x has no such dim, axes, sizes and scales are not equally many, or x has no

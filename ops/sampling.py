@@ -135,9 +135,10 @@ def _read_boxes(node: NodeReader) -> VTensor:
 class RoiAlign:
     """Crop boxes out of images and resize them to one size.
 
-    A box is divided into H' x W' bins. A bin's value is the mean of the image sampled linearly at
-    evenly spaced places in it, or the largest contribution of a neighbour to such a place. The
-    image continues for one element beyond its border; further off it is 0.
+    A box is divided into H' x W' bins. The image is sampled linearly at evenly spaced places in
+    each bin. A bin's value is the mean of its samples, or in mode ``max`` the largest product of an
+    element and its weight in a sample. The image continues for one element beyond its border;
+    further off it is 0.
 
     Dims:
         x: N C H W, with elements    y: R C H W, H and W of ``output_size``

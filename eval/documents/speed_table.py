@@ -65,13 +65,13 @@ def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
 
 
 def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return a function from rows to ratios: a peer's time divided by an engine of VTensor's.
+    """Return a function from rows to ratios: a peer's time divided by that of the engine ``ours``.
 
     Rows with the same network and mix of libraries are compared, at batch 1 and without a cap on
     the instruction set.
 
     Args:
-        ours: the name of VTensor's engine in the rows.
+        ours: the name of one of VTensor's engines in the rows.
     """
 
     def ratios(rows: Iterable[Row]) -> Ratios:

@@ -58,9 +58,9 @@ struct Cache {
 // dst.
 Step *overwrite(const Cache &cache, Index item_bytes);
 
-// Writes `each` elements of a layer of src at positions (s64) in an image of all layers with
-// spatial sizes `counted`, and zeros elsewhere in dst, which may be larger. An index outside of the
-// image is skipped; of equal indices the last counts.
+// MaxUnpool: writes the `each` elements of every layer of src to their indices (s64) in dst, and
+// zeros elsewhere. Indices count the elements of an image of all layers with spatial sizes `counted`; dst
+// may be larger. An index outside of the image is skipped; of equal indices the last counts.
 Step *unpool(Index layers, Index each, const Ints &counted, const Ints &dst, Index item_bytes);
 
 // dst[o, d, i] = values[1] if d is the index at [o, i], or the index + depth; else values[0].

@@ -25,7 +25,7 @@ using eigen::times;
 // With channels last, rows are shared among threads; with few rows, parts of them.
 constexpr Index kFewRows = 32, kPieces = 4;
 
-// Repetition of a piece of work: number, and distance of each operand in floats.
+// Repetitions of a piece of work: their number, and by how many floats each operand then advances.
 struct Again {
     Index count, src, weights, bias, dst;
 };
