@@ -59,8 +59,9 @@ struct Cache {
 Step *overwrite(const Cache &cache, Index item_bytes);
 
 // MaxUnpool: writes the `each` elements of every layer of src to their indices (s64) in dst, and
-// zeros elsewhere. Indices count the elements of an image of all layers with spatial sizes `counted`; dst
-// may be larger. An index outside of the image is skipped; of equal indices the last counts.
+// zeros elsewhere. Indices count the elements of an image of all layers with the spatial sizes
+// `counted`; dst may be larger. An index outside of the image is skipped; of equal indices the last
+// counts.
 Step *unpool(Index layers, Index each, const Ints &counted, const Ints &dst, Index item_bytes);
 
 // dst[o, d, i] = values[1] if d is the index at [o, i], or the index + depth; else values[0].
