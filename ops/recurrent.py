@@ -149,7 +149,8 @@ def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) ->
 def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
     """Return the operand ``bias``: for each gate the sum of ONNX's two biases.
 
-    With ``linear`` the two biases of the last gate are not added, but stay apart along ``row``.
+    With ``linear`` (a GRU's linear_before_reset) the two biases of the last gate are not added, but
+    stay apart along ``row``.
     """
     t = node.input(3, "dir both")
     t = node.reshape(t, {"dir": t.size("dir"), "side": 2, "gate": t.size("both") // 2})
