@@ -249,7 +249,7 @@ def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
 
     Args:
         ours: VTensor's results by round.
-        rows: the engine's.
+        rows: the engine's results by round.
     """
     pairs = [
         mine / its

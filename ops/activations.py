@@ -367,7 +367,7 @@ rewrite(
     expression=lambda op, x: select(x > op.alpha, x, 0),
 )
 class ThresholdedRelu(Unary):
-    """Replace elements that are not above a threshold by 0, NaN too: y = x if x > alpha else 0.
+    """Replace NaN and elements that are not above a threshold by 0: y = x if x > alpha else 0.
 
     Dims:
         x, y: any, the same

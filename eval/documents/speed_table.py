@@ -224,7 +224,7 @@ def _dates(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the sentence that names the machines of runs, and counts those under other load."""
+    """Return the sentence on the machines of runs, and on how many runs began under other load."""
     machines = dict.fromkeys(
         f"{run['machine']['processor']}, {run['machine']['processors']} cores,"
         f" {instructions(run['machine'])}"

@@ -135,7 +135,7 @@ def peers() -> list[str]:
 
 
 def absent() -> dict[str, str]:
-    """Return the reason for each engine other than VTensor that is not installed, by name."""
+    """Return why an engine is not installed, by the name of each such engine but VTensor."""
     reasons = {name: peer_at(place).absent() for name, place in OTHERS.items()}
     return {name: why for name, why in reasons.items() if why}
 

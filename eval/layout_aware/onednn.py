@@ -83,7 +83,7 @@ def in_a_row(desc: Desc) -> Desc:
     """Return the memory of a tensor as one axis, its padding included; ``desc`` if that is
     impossible.
 
-    The kernel that gets it must keep the padding 0. It is needed since oneDNN's kernel of two
+    Only a kernel that keeps the padding 0 may run on it. The reason for it: oneDNN's kernel of two
     operands takes few blocked layouts, and below AVX2 none.
     """
     count = prod(desc.padded_dims)

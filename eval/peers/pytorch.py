@@ -144,8 +144,9 @@ def _batch_norm(call: Call) -> Placed:
 
 @FRAMEWORK.emits("LRN")
 def _lrn(call: Call) -> Placed:
-    """Emit the normalization; an even ``size``, whose odd channel PyTorch puts on the other side,
-    is refused.
+    """Emit the normalization; refuse an even ``size``.
+
+    PyTorch sums one more channel before the middle one, VTensor one more after it.
     """
     op = call.op
     if op.size % 2 == 0:

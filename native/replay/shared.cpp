@@ -305,7 +305,8 @@ bool Crowding::observe_together(double idle, bool held_up) {
 
 void share_processors(bool shared, int threads) {
     static auto &idlers = *new Idlers();
-    const int missing = std::max(0, omp_get_num_procs() - threads) + 2;  // with the team's own
+    // One more than fit on the processors, and the first thread of the team, which does not count.
+    const int missing = std::max(0, omp_get_num_procs() - threads) + 2;
     idlers.want(shared && missing <= threads ? missing : 0);
 }
 
