@@ -122,7 +122,10 @@ class Row:
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time ``NETWORKS``, or with ``every_model`` all of the scope; without peers time nothing."""
+    """Time ``NETWORKS``, or all networks of the scope with its ``every_model``.
+
+    A scope without ``peers`` times nothing.
+    """
     if not scope.peers:
         return
     kept, names = store.table(NAME, KEY), scope.networks if scope.every_model else NETWORKS

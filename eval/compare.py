@@ -19,7 +19,7 @@ TOLERANCE = 1e-4
 
 @cache
 def photograph(shape: tuple[int, ...]) -> Array:
-    """Return normal noise in f32, of the variance of a normalised picture: the same for a shape."""
+    """Return f32 noise of a normalised picture's variance; equal shapes get equal noise."""
     return np.random.default_rng(3).standard_normal(shape, np.float32)
 
 

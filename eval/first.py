@@ -95,7 +95,7 @@ def main() -> None:
         feeds = dict(kept)
     run = ENGINES[engine](model, feeds, int(threads))
     run()
-    answered = time.monotonic()  # the parent process, which has the same clock, subtracts its begin
+    answered = time.monotonic()  # the parent process subtracts the time of the start
     row = {"import_s": imported[0], "load_s": loaded[0], "cpu_s": cpu_s(), "peak_kib": kib("VmHWM")}
     row["answered"] = answered
     if further:
@@ -107,8 +107,8 @@ def used(run: Run, runs: int, seconds: float) -> dict[str, int]:
     """Go on running the model, and return the memory of the process in KiB.
 
     ``first_kib`` is after the first run, ``runs_kib`` after ``runs`` more, ``used_kib`` after
-    ``seconds`` more of runs and a pause, ``anon_kib`` the part of that in no file, ``most_kib`` the
-    peak.
+    ``seconds`` more of runs and a pause, ``anon_kib`` the part of ``used_kib`` that belongs to no
+    file, ``most_kib`` the peak.
     """
     memory = {"first_kib": kib("VmRSS")}
     for _ in range(runs):

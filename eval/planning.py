@@ -43,9 +43,9 @@ def main(
 
 
 def planned(graph: Graph, rounds: int) -> dict[str, Any]:
-    """Return a row: the numbers of nodes and of open nodes, and the median seconds of each part.
+    """Return a row: numbers of nodes, and the median seconds of each part of planning.
 
-    A first round is not counted.
+    An open node has several variants to choose from. A first round is not counted.
     """
     times: dict[str, list[float]] = {"resolve": [], "lho": [], "ewo": [], "solver": []}
     certificate = None

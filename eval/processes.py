@@ -76,7 +76,7 @@ def collect(module: str, caps: Sequence[str], arguments: Sequence[str], count: i
 
 
 def chosen(text: str, known: Sequence[str]) -> list[str]:
-    """Return the names in a text with commas, each once.
+    """Return the names in a text, which commas separate, each once.
 
     Raises:
         typer.BadParameter: a name is not known.

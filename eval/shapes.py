@@ -226,7 +226,7 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None, cold: R
 
     Args:
         rows: the engine's results by round.
-        ours: VTensor's, likewise.
+        ours: VTensor's results by round.
         soon: VTensor's result after a single run, with what an earlier process cached.
         cold: the same without anything cached.
     """
@@ -249,7 +249,7 @@ def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
 
     Args:
         ours: VTensor's results by round.
-        rows: the engine's.
+        rows: the engine's results by round.
     """
     pairs = [
         mine / its

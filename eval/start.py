@@ -182,7 +182,7 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
 
     Args:
         rows: the engine's figures by round.
-        ours: VTensor's, likewise.
+        ours: VTensor's figures by round.
     """
     pairs = [*zip(ours, rows, strict=True)]
     ratio, wall = (

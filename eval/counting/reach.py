@@ -67,8 +67,8 @@ def _tiers(counts: Mapping[Unit, int]) -> Mapping[Unit, str]:
 def reached(name: str) -> Mapping[Unit, str]:
     """Return every unit that an operator reaches, with its part: ``operation``, or a library.
 
-    A unit outside ``ops/`` is its library's. A unit of ``ops/`` is a library's only if the class of
-    the operator does not reach it: that of the first library whose invokers reach it.
+    A unit outside ``ops/`` belongs to its library. A unit of ``ops/`` belongs to ``operation`` if
+    the operator's class reaches it, else to the first library whose invokers reach it.
     """
     info, parts = _known()[name], dict[Unit, str]()
     roots = {"operation": set(_standing(info.file, info.line))}
@@ -85,7 +85,7 @@ def reached(name: str) -> Mapping[Unit, str]:
 
 @cache
 def baseline(name: str) -> frozenset[Unit]:
-    """Return the Python units that the baseline's operator of a name reaches in all of its code.
+    """Return all Python units that the operator ``name`` of the baseline reaches.
 
     The baseline is ``eval/layout_aware``.
     """

@@ -126,9 +126,9 @@ def _dotted(node: ast.expr) -> str:
 
 @cache
 def cpp_units(path: str) -> tuple[Unit, ...]:
-    """Return the units of a C++ file; the last one, without names, has all lines of no definition.
+    """Return the units of a C++ file.
 
-    Such lines are the preprocessor's and those of namespaces.
+    The last unit, without names, has the lines outside of definitions: preprocessor, namespaces.
     """
     text = (ROOT / path).read_text()
     code = cpp_lines(text)

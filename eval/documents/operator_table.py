@@ -79,7 +79,7 @@ def opsets(spellings: list[Spelling]) -> str:
 def expanded() -> dict[str, int]:
     """Return the ONNX operators that VTensor expands to their functions, with the first opset.
 
-    Of each, at least one case of ONNX's suite passes that is not computed while loading.
+    For each, at least one case of ONNX's suite passes without being computed while loading.
     """
     since_of: dict[str, int] = {}
     for case in load().values():

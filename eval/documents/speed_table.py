@@ -65,13 +65,13 @@ def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
 
 
 def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return a function from rows to ratios: a peer's time divided by an engine of VTensor's.
+    """Return a function from rows to ratios: a peer's time divided by that of the engine ``ours``.
 
     Rows with the same network and mix of libraries are compared, at batch 1 and without a cap on
     the instruction set.
 
     Args:
-        ours: the name of VTensor's engine in the rows.
+        ours: the name of one of VTensor's engines in the rows.
     """
 
     def ratios(rows: Iterable[Row]) -> Ratios:
@@ -224,7 +224,7 @@ def _dates(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the sentence that names the machines of runs, and counts those under other load."""
+    """Return the sentence on the machines of runs, and on how many runs began under other load."""
     machines = dict.fromkeys(
         f"{run['machine']['processor']}, {run['machine']['processors']} cores,"
         f" {instructions(run['machine'])}"

@@ -25,7 +25,7 @@ MIX = "tensorflow"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the rows that the store lacks; those of batch 1 are shared with the latencies."""
+    """Time the rows that the store lacks; the rows of batch 1 serve Fig. 11 as well."""
     first = [
         group
         for group in groups(scope)

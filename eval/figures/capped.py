@@ -37,7 +37,7 @@ def _built(name: str) -> ModelProto:
 Makers = dict[str, Callable[[], ModelProto]]
 #: By name, the function that makes a network which others defined.
 FOREIGN: Makers = {name: partial(_light, name) for name in light_names()} | {"keras": keras_export}
-#: The same for the twelve; the prefix tells them from ``FOREIGN``, which has three of their names.
+#: The same for the paper's twelve networks; ``FOREIGN`` has three of their names, hence the prefix.
 BUILT: Makers = {f"built/{name}": partial(_built, name) for name in NAMES}
 NETWORKS = FOREIGN | BUILT
 

@@ -177,8 +177,9 @@ def _agreement(store: Store) -> str:
 
 
 def _gains(store: Store) -> Iterator[str]:
-    """Yield for each cap a table and a plot: the latency that each part gains, with the numbers of
-    conversions before and after.
+    """Yield for each cap a table and a plot of the latency that each part (DLR, LHO, EWO) gains.
+
+    They also have the numbers of conversions before and after.
     """
     seen = list(dict.fromkeys(row["cap"] for row in timings(store)))
     for cap in seen:

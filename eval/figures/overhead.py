@@ -36,7 +36,7 @@ LAYOUT = ("insertion", "LHO", "EWO", "layout pass")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Plan the networks whose rows the store lacks in new processes, the two engines in turns."""
+    """Plan, in new processes, the networks whose rows the store lacks, by each of ``ENGINES``."""
     kept, about = store.table(NAME, KEY), {"size": scope.size, "mix": MIX}
     wanted = [
         {"network": name, **about, "cap": cap, "engine": engine, "number": number}

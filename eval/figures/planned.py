@@ -57,8 +57,8 @@ class Phases:
 def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
     """Plan and record a network with the paper's passes, and return a row.
 
-    It has the seconds of each phase and of EWO's solver, and the number of Transforms before the
-    passes (``inserted``) and after them (``left``).
+    The row has the seconds of each phase and of EWO's solver, and the number of Transforms before
+    the passes (``inserted``) and after them (``left``).
     """
     phases, preferences = Phases(), preferences_of(*mix)
     resolved = phases("DLR", lambda: resolve(graph, {}, preferences))

@@ -63,7 +63,7 @@ OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
 LIMIT_S = 1200.0
 #: The number of draws of the bootstrap, and the confidence of its intervals.
 DRAWS, CONFIDENCE = 1000, 0.95
-#: The accepted error e of the input of a closing Softmax, relative to the input's largest value L.
+#: The accepted error e of the input of a network's last Softmax, relative to its largest value L.
 #: The Softmax's outputs then have relative errors of up to 2 e L.
 INNER = 1e-5
 
@@ -135,7 +135,7 @@ def peers() -> list[str]:
 
 
 def absent() -> dict[str, str]:
-    """Return the reason for each engine other than VTensor that is not installed, by name."""
+    """Return why an engine is not installed, by the name of each such engine but VTensor."""
     reasons = {name: peer_at(place).absent() for name, place in OTHERS.items()}
     return {name: why for name, why in reasons.items() if why}
 

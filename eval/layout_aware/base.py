@@ -46,7 +46,7 @@ def check(holds: bool, text: str, *sizes: Sizes) -> None:
     """Raise an error unless a condition on sizes holds.
 
     Args:
-        holds: whether it does.
+        holds: the condition.
         text: the error's message.
         sizes: sizes that are added to the message.
 

@@ -173,7 +173,7 @@ class Network:
         self._program = self._placement.program(self._arena)
         self._calls_back = any(step.callback for step in steps)
         for memory, buffer in self._placement.buffers(self._arena).items():
-            memory.bind(buffer)  # once: only this network uses its arena; Python steps read these
+            memory.bind(buffer)  # bound once, as the arena is this network's; Python steps read it
 
     def _run(self, feeds: Mapping[str, Array], times: Array | None) -> list[Array]:
         inputs = [

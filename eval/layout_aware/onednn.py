@@ -39,7 +39,9 @@ def usual(x: Tensor) -> list[Desc]:
 
 
 def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primitive, T]:
-    """Return the first kernel that is not reference code, else the first, and its argument.
+    """Return a kernel, and the layout or combination that it was made for.
+
+    It is the first kernel that is not reference code, or the first of all if every one is.
 
     Args:
         make: makes a kernel for a layout, or for a combination of layouts.
@@ -81,8 +83,8 @@ def in_a_row(desc: Desc) -> Desc:
     """Return the memory of a tensor as one axis, its padding included; ``desc`` if that is
     impossible.
 
-    It is for kernels that keep the padding 0. oneDNN's kernel of two operands takes few blocked
-    layouts, or none below AVX2.
+    Only a kernel that keeps the padding 0 may run on it. The reason for it: oneDNN's kernel of two
+    operands takes few blocked layouts, and below AVX2 none.
     """
     count = prod(desc.padded_dims)
     return dnnl.Desc.strided((count,), DTYPE, (1,)) if desc.nbytes == 4 * count else desc

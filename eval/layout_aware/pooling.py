@@ -27,7 +27,7 @@ class Pool(Operator):
         kernel_shape: the sizes of the window.
         strides, dilations: one for each spatial axis; empty is 1 for all.
         pads: elements at the beginnings, then at the ends, of spatial axes; empty is 0 for all.
-        ceil_mode: add a last window that reaches beyond the pads, if it begins before the end's.
+        ceil_mode: add a last window that reaches beyond the pads, if it begins before the end pads.
     """
 
     kernel_shape: Sizes

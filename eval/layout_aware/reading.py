@@ -29,7 +29,7 @@ Names = Sequence[Sequence[str]]
 
 
 def _alike(operator: Callable[..., Operator]) -> Callable[[Any, Names], Operator]:
-    """Return a function that makes the operator with the parameters of VTensor's, unchanged."""
+    """Return a function that makes ``operator`` with the parameters of VTensor's operator."""
     return lambda op, _: operator(**vars(op))
 
 

@@ -50,7 +50,8 @@ class Window(NamedTuple):
             ceil: add a window that does not fit but begins before the pads at the end.
 
         Raises:
-            DimError: the parameters are not those of this image, or the window does not fit.
+            DimError: the window has another number of axes than the image, has a number out of
+                range, or does not fit.
         """
         numbers = (self.kernel, self.strides, self.dilations, self.begins, self.ends)
         check({len(image)} == set(map(len, numbers)), f"{self} is not of this rank", image)

@@ -88,7 +88,7 @@ def module_a(net: Net, x: VTensor, name: str, first: int, pooled: int) -> VTenso
         x: the input.
         name: the scope of the module's names.
         first: the number of filters of the first branch.
-        pooled: that of the branch with the mean.
+        pooled: the number of filters of the branch with the mean.
     """
     return branches(
         net,

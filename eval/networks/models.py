@@ -182,7 +182,7 @@ def _without_weights(model: ModelProto) -> ModelProto:
 def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
     """Yield the name of each weight, and the function that draws it.
 
-    The function depends on the node that reads the weight, and on which of its inputs it is.
+    The function depends on the node that reads the weight, and on the number of that input.
     """
     summed = {
         name for node in model.graph.node if node.op_type in ("Sum", "Add") for name in node.input

@@ -77,10 +77,10 @@ def compiled(module: Any, *, bf16: bool = False) -> Callable[..., Sequence[Tenso
 
 
 def _take_biases(module: Any) -> None:
-    """Make the bias that is added to a convolution its argument, if nothing else reads the result.
+    """Pass each bias that is added to a convolution's result to the convolution instead.
 
-    PyTorch's convolution has such an argument. Inductor fuses four operations into a convolution:
-    those of a batch norm, but no addition in front of them.
+    Nothing else may read that result. Inductor fuses four operations into a convolution: those of a
+    batch norm, but no addition in front of them.
     """
     for add in module.graph.find_nodes(op="call_function", target=torch.add):
         product, bias = add.args
@@ -144,8 +144,9 @@ def _batch_norm(call: Call) -> Placed:
 
 @FRAMEWORK.emits("LRN")
 def _lrn(call: Call) -> Placed:
-    """Emit the normalization; an even ``size``, whose odd channel PyTorch puts on the other side,
-    is refused.
+    """Emit the normalization; refuse an even ``size``.
+
+    PyTorch sums one more channel before the middle one, VTensor one more after it.
     """
     op = call.op
     if op.size % 2 == 0:

@@ -19,9 +19,9 @@ using From = Eigen::Map<const Elements<Element>, Eigen::Unaligned, Steps>;
 template <class Element>
 using To = Eigen::Map<Elements<Element>, Eigen::Unaligned, Steps>;
 
-// Side of a square of two matrices that fits into the L1 cache, in elements.
+// Side, in elements, of square blocks of src and of dst that fit into the L1 cache together.
 constexpr Index kSide = 32;
-// Rows that are dense in both are copied in pieces of this many elements.
+// Rows that are dense in src and in dst are copied in pieces of this many elements.
 constexpr Index kLine = 4096;
 
 struct Axis {

@@ -26,9 +26,9 @@ struct Addressed {
     std::string name;
 };
 
-// Indexed positions in a tensor, one for each index below `shape`. Each has `inner` elements from
-// the sum of index * bases and of the addressed axes' offsets on. Its indices, one per axis, are
-// contiguous from the sum of index * strides on.
+// Indexed positions in a tensor, numbered by counters c below `shape`. Position c has an index for
+// each of `axes`; these indices are contiguous, from offset sum(c * strides) on. The position's
+// `inner` elements begin at sum(c * bases) plus the sum of each index times its axis' stride.
 struct Places {
     Ints shape, strides, bases;
     std::vector<Addressed> axes;
@@ -45,8 +45,8 @@ Step *scatter(const Places &places, Index index_bytes, const std::string &dtype,
               const std::string &reduction);
 
 // Overwritten parts of rows: along `axis`, `count` positions of each row, from its batch's start
-// on. The rows belong to `starts` batches; -1: all start at 0. circular: the first position follows
-// the last.
+// on. starts: the number of batches that the rows belong to; -1: there are no starts, all are 0.
+// circular: the first position follows the last.
 struct Cache {
     Index outer;
     Addressed axis;  // its stride is not read
@@ -58,9 +58,10 @@ struct Cache {
 // dst.
 Step *overwrite(const Cache &cache, Index item_bytes);
 
-// Writes `each` elements of a layer of src at positions (s64) in an image of all layers with
-// spatial sizes `counted`, and zeros elsewhere in dst, which may be larger. An index outside of the
-// image is skipped; of equal indices the last counts.
+// MaxUnpool: writes the `each` elements of every layer of src to their indices (s64) in dst, and
+// zeros elsewhere. Indices count the elements of an image of all layers with the spatial sizes
+// `counted`; dst may be larger. An index outside of the image is skipped; of equal indices the last
+// counts.
 Step *unpool(Index layers, Index each, const Ints &counted, const Ints &dst, Index item_bytes);
 
 // dst[o, d, i] = values[1] if d is the index at [o, i], or the index + depth; else values[0].

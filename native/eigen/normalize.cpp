@@ -217,7 +217,7 @@ private:
         if (kind_ == Kind::layer) state(slots, index, &mean, &by, 1);
     }
 
-    // Normalizes a strip of elements after the reduced axes.
+    // Normalizes a strip: neighbouring elements along the axes that follow the reduced ones.
     void strip(void *const *slots, Index index, Index first) const {
         alignas(64) std::array<float, kTile> read, middle, left, by;
         std::array<double, kTile> sum;

@@ -339,7 +339,7 @@ private:
         return tile;
     }
 
-    // Fills `to` with elements that repeat with a period, from the element `at` of it on.
+    // Fills `to` with elements that repeat with a period, from element `at` of the period on.
     static void repeat(const ElementType &type, const std::byte *place, Index step, Index at,
                        Index period, std::byte *to, Index count) {
         const auto bytes = static_cast<Index>(value_bytes(type.kind));

@@ -26,7 +26,7 @@ Step *deformed(const Window &window, const Bends &bends);
 
 // Series of `size` numbers of one or two parts. A transform takes `taken` numbers of each frame,
 // `step` apart, times a window if there is one, padded with zeros to `length`, and gives the first
-// `bins` results. mirrored: the second half of its input mirrors the numbers taken.
+// `bins` results. mirrored: the second half of a transform's input mirrors the numbers taken.
 struct Frames {
     Index series, size, src_parts;
     Index frames, step, taken;

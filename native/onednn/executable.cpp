@@ -16,8 +16,8 @@ namespace vtensor::onednn {
 
 namespace {
 
-// True if the thread can generate no more code: if oneDNN fails to generate a kernel, it leaves the
-// error in the thread's state, and later kernels fail or end the process.
+// Whether the thread can generate no more code: after a failure to generate a kernel, oneDNN leaves
+// the error in the thread's state, and later kernels fail or end the process.
 thread_local bool spoilt = false;
 
 // Does work that may generate code, on another thread if this one is spoilt.

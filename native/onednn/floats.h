@@ -6,8 +6,8 @@
 
 namespace vtensor::onednn {
 
-// A floating-point type: sign, exponent, fraction. Without its sign, a number is larger if its
-// bits, as an integer, are.
+// A floating-point type: sign, exponent, fraction. Numbers without their signs are ordered as their
+// bits are, read as integers.
 template <typename Bits, Bits kInfinite, int kFractionBits>
 struct Float {
     using Type = Bits;

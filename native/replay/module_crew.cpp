@@ -137,7 +137,7 @@ bool Crew::is_home(const nb::object &waits_for_caller) {
         return false;
     }
     home.cleared(jobs);
-    return home.is_clear();  // false if another thread came meanwhile
+    return home.is_clear();  // false if another thread had a job meanwhile
 }
 
 bool Crew::run_here(const PyProgram &program, const std::function<void(Stop &)> &work,

@@ -49,8 +49,8 @@ private:
     Crew &crew_;
 };
 
-// The crews that are not over; in a forked child, its parent's too. Never destroyed: a std::thread
-// whose thread is its parent's would end the child.
+// The crews that are not over; in a forked child, its parent's too. Never destroyed: the child has
+// no thread for the parent's std::thread objects, whose destructors would end it.
 std::vector<std::shared_ptr<Crew>> &crews() {
     static auto &all = *new std::vector<std::shared_ptr<Crew>>();
     return all;

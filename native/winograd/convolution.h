@@ -11,9 +11,10 @@ using eigen::Index;
 using eigen::Ints;
 using eigen::Step;
 
-// Sizes are of two spatial dims, down and across. Block 0: channels last; else channels are in
-// blocks of this size after the spatial dims, and lanes past the last channel are 0. With `step`
-// above 1, src may have blocks of 1.
+// Sizes are of two spatial dims, down and across. The value 0 of src_block or dst_block means
+// channels last. Any other value is the size of the blocks of channels: each block is an image of
+// pixels with that many channels, and lanes past the last channel are 0. Blocks of 1 (channels
+// first) are allowed for src if `step` is above 1.
 struct Convolution {
     Index images, channels, outputs, groups;
     Ints src, dst;

@@ -18,8 +18,8 @@ struct Ahead {
     Index step;
 };
 
-// The left factor: rows `row` floats apart, whose elements come in parts of `part` elements, which
-// begin `jump` floats apart.
+// The left factor. Its rows are `row` floats apart. The elements of a row come in parts of `part`
+// elements; parts begin `jump` floats apart.
 struct Left {
     const float *from;
     Index row, part, jump;
@@ -27,7 +27,7 @@ struct Left {
 
 // Multiplies kRows rows of `left` by as many columns of a panel of `depth` rows as two vectors
 // hold. take.column(row, column) returns the destination of the sums from this row and column of
-// the whole product on: a function of a row's number from there, and a vector.
+// the whole product on: a function of a row's number, counted from `row`, and of a vector of sums.
 template <int kRows, class Take>
 void rows_by_panel(Left left, const float *panel, Index depth, Ahead ahead, Index first_row,
                    Index first_column, const Take &take) {
