@@ -133,7 +133,7 @@ QUESTIONS = (
         timed(TOLERANT),
     ),
     Question("Models of today, default settings", "today", "eval.today", raced("f32")),
-    Question("The same, OpenVINO as installed", "today", "eval.today", raced("default")),
+    Question("The same, OpenVINO as installed (bf16)", "today", "eval.today", raced("default")),
     Question(
         "Convolutional models of today, `tune=True`",
         "forms_today",
@@ -153,13 +153,13 @@ QUESTIONS = (
         inverse("cold_wall_ratio"),
     ),
     Question(
-        "First run of a new shape, model in use before (VTensor 3 s, peers two runs)",
+        "First run of a new shape, after VTensor has run 3 s and the peers twice",
         "shapes",
         "eval.shapes",
         inverse("ratio"),
     ),
     Question(
-        "Second run of a process, of another shape than the first; cached plans",
+        "New shape directly after a process's first run, plans in VTensor's cache",
         "shapes",
         "eval.shapes",
         inverse("later_process", "at_once"),
@@ -232,8 +232,8 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
     )
     loaded = sum(run["machine"]["load_average"] > 1 for run in runs)
     return (
-        f"Machine: {'; '.join(machines)}. Its load was above 1 when {loaded} of the {len(runs)}"
-        " commands behind the table began, so times are noisy."
+        f"Machine: {'; '.join(machines)}, at a load above 1 when {loaded} of the"
+        f" {len(runs)} measuring commands began, so times are noisy."
     )
 
 
@@ -247,7 +247,7 @@ def installed(folder: Path = RESULTS) -> str:
     if not apart:
         return ""
     return (
-        "As installed, OpenVINO computes in bf16 where the processor has it: its outputs differ"
+        "As installed, OpenVINO computes in bf16 here: its outputs differ"
         f" from VTensor's by up to {max(apart):.0e} of the largest one, {median(apart):.0e} in the"
         " median over models."
     )
@@ -272,8 +272,8 @@ def gained(folder: Path = RESULTS) -> str:
     return (
         "What does removing conversions gain by itself? With the same kernels, the twelve networks"
         f" get {paper} % faster in the mean in the paper's setting (SSE4.1, TensorFlow 1.14's"
-        f" libraries). Over all {len(means)} settings (instruction set and libraries) the mean gain"
-        f" is between {low} and {high} % (`python -m eval.figures.latency`)."
+        f" libraries). Other instruction sets and libraries give other means: {low} to {high} % in"
+        f" {len(means)} settings (`python -m eval.figures.latency`)."
     )
 
 
