@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ops
 from optimizer.constants.computed import Computed, Made
 from optimizer.fold import Chain, fold
 from tests.optimizer.graphs import operators
-from tests.property.strategies import LAWS
+from tests.property.strategies import laws
 from vtensor import Session
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
@@ -94,7 +94,7 @@ def check_same_values(kind: str, behind: Sequence[str], seed: int) -> None:
         assert abs(result - expected).max() <= 1e-5 * max(largest, 1)
 
 
-@settings(LAWS, max_examples=80)
+@laws(80)
 @given(
     st.sampled_from([*LINEAR]),
     st.lists(st.sampled_from([*AFFINE]), min_size=1, max_size=3),
