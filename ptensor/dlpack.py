@@ -1,8 +1,10 @@
 """DLPack, both ways: memory exchanged with other frameworks without a copy.
 
-NumPy makes and consumes the capsules (its destructors are C, so that one may run while an exception
-propagates). What NumPy does not know is written into the managed tensor or read from it: flags, and
-the types of ``ml_dtypes``, which pass as unsigned integers while NumPy reads them.
+DLPack hands memory over in a *capsule*, a Python object that holds the *managed tensor*, a C
+struct. NumPy makes and consumes the capsules. Its destructors are C functions, so that one may run
+while an exception propagates. NumPy knows neither the flags of the struct nor the types of
+``ml_dtypes``. This module reads and writes both in the struct; the types pass as unsigned integers
+while NumPy reads them.
 
 Source: DLPack 1.1, ``dlpack.h``, and the Python array API standard 2023.12, data interchange.
 """
@@ -143,11 +145,12 @@ def export(
     dl_device: Sequence[int] | None = None,
     copy: bool | None = None,
 ) -> object:
-    """Return a capsule of an array's memory, which it keeps alive: the result of ``__dlpack__``.
+    """Return a DLPack capsule of an array's memory, the result of ``__dlpack__``. The capsule keeps
+    the array alive.
 
     Args:
         array: the elements, in any strides.
-        copied: whether the array is itself a copy of the memory to export.
+        copied: True if the array is already a copy of the memory that the consumer asked for.
         stream: None; memory of a CPU has no streams.
         max_version: the newest version that the consumer knows; None is before 1.0.
         dl_device: the device that the consumer wants; None and the CPU are possible.
@@ -205,7 +208,8 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
 
     Args:
         given: an object with ``__dlpack__`` and ``__dlpack_device__``.
-        copy: True returns fresh memory, False the producer's own, None lets the producer decide.
+        copy: True returns a copy; False returns the producer's own memory; None lets the producer
+            decide.
 
     Raises:
         DLPackError: the object is on another device, its capsule was consumed or is no capsule, the
@@ -240,7 +244,10 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
 
 
 def _capsule_of(given: Any, copy: bool | None) -> object:
-    """Return the capsule of an object with ``__dlpack__``; an old producer is not told ``copy``."""
+    """Return the DLPack capsule of ``given``, an object with ``__dlpack__``.
+
+    A producer from before DLPack 1.0 does not get the argument ``copy``.
+    """
     try:
         return given.__dlpack__(max_version=(1, 1), copy=copy)
     except TypeError:  # a producer from before version 1.0 knows neither

@@ -118,7 +118,7 @@ def _uniform(stored_type: Encoding, encoding: Encoding) -> Error:
 def _binade(largest: float) -> float:
     """Return the largest power of two below ``largest``; 0 for 0.
 
-    From there on, the floats below ``largest`` are the farthest apart.
+    Of all floats below ``largest``, those from this power on are the farthest apart.
     """
     if not largest:
         return 0.0
@@ -127,7 +127,7 @@ def _binade(largest: float) -> float:
 
 
 def _plane(stored_type: Encoding, plane: Encoding) -> Error:
-    """Return the largest error of storing an element type in one plane.
+    """Return the largest error of storing values of an element type in one plane of an encoding.
 
     Args:
         stored_type: the element type of the values, as an encoding.
