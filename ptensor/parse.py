@@ -156,7 +156,7 @@ def _compact_tokens(body: str, text: str) -> list[_Token]:
 
     Args:
         body: the layout without its encoding.
-        text: the layout with it, for messages.
+        text: the layout with its encoding, for messages.
 
     Raises:
         LayoutError: the text is not of the grammar.
