@@ -25,8 +25,8 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
     Raises:
         UnsoundPlanError: an approximate node has no share. Or a share states a smaller error or
             error amplification than was measured. Or the squares of the errors add up to more than
-            the square of the tolerance. Or the whole plan was not compared with the strict plan, or
-            differs from it by more than the tolerance.
+            the square of the budget, or of the tolerance. Or the whole plan was not compared with
+            the strict plan, or differs from it by more than the tolerance.
     """
     inexact = {node.name: node.variant for node in graph.operators if node.variant.inexact}
     if not inexact:
