@@ -1,4 +1,6 @@
-"""Tensors as matrices: roles of dims in a product, and layouts whose rows are contiguous."""
+"""Tensors as matrices: which dims of a product are rows, columns or batch, and layouts with
+contiguous rows.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,10 @@ class Groups(NamedTuple):
 
 
 def side_by_side(layout: Layout, extents: Mapping[str, int], dim: str) -> bool:
-    """Return whether a layout stores the elements along ``dim`` next to one another.
+    """Return whether the elements along ``dim`` are next to one another in memory.
 
-    So ``dim`` is the last axis and has no blocks. Nothing is padded, and there is no encoding.
+    True if ``dim`` is the last axis of the layout and has no blocks, no dim is padded, and the
+    layout has no encoding.
 
     Args:
         layout: the layout of a tensor.

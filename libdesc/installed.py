@@ -42,11 +42,11 @@ def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
 
 
 def state() -> list[object]:
-    """Return data that differ once a distribution is installed or removed, or an environment
+    """Return data that change when a distribution is installed or removed, or when an environment
     variable that configures VTensor changes.
 
-    A change inside a finder of distributions in ``sys.meta_path`` is not seen: the data have only
-    the name of its type.
+    A finder of distributions in ``sys.meta_path`` is in the data only by the name of its type. What
+    it finds is not, so that a change of that is not noticed.
     """
     variables = (row for row in os.environ.items() if row[0].startswith(_VARIABLE_PREFIX))
     facts: list[object] = [*sorted(row for row in variables if row[0] not in _CACHE_VARIABLES)]
@@ -71,7 +71,8 @@ def state() -> list[object]:
 
 
 def version_of(name: str) -> str:
-    """Return the version of a distribution, from the name of its metadata folder if there is one.
+    """Return the version of a distribution. It is read from the name of its metadata folder if
+    there is such a folder.
 
     Args:
         name: the distribution's name as the metadata folder spells it: lower case, no hyphens.

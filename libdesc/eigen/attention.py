@@ -21,7 +21,7 @@ class Numbers(NamedTuple):
 
     Attributes:
         scale: the factor by which the products q * k are multiplied; the results are the scores.
-        masked: the number that is added to a score where a mask of truth values is false.
+        masked: the score that replaces the computed one where a mask of truth values is false.
         zero: True if the result is 0 for a query whose weights, the softmax, are NaN; if False, it
             is NaN.
     """

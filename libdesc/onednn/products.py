@@ -1,4 +1,6 @@
-"""Convolutions with a window of one element as products of matrices: pixels times channels."""
+"""Products of matrices instead of convolutions whose window is one element: a matrix has a row for
+each pixel and a column for each channel.
+"""
 
 from __future__ import annotations
 
