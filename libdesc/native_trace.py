@@ -355,8 +355,8 @@ class ConstantWriter:
         return rows.data(constant)
 
     def outer_rows(self) -> dict[str, Any]:
-        """Return, as plain data, the rows of the constant trace that the rows in ``places`` need,
-        and these.
+        """Return as plain data the rows of the constant trace that are in ``places``, and all rows
+        that these need.
 
         Raises:
             NotSaved: a constant of the rows cannot be data.

@@ -1,4 +1,6 @@
-"""Patterns of expressions, with placeholders for numbers."""
+"""Patterns of expressions. A pattern is an expression with placeholders, each of which stands for
+any number.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def _match_numbers(
 
 
 def split_bounds(expression: Expression) -> tuple[Expression, Expression]:
-    """Split an expression into two; the second one is applied to the result of the first.
+    """Split an expression into two expressions, of which the second one is applied to the result of
+    the first.
 
     For ``min(max(alpha * x + beta, low), high)`` they are the linear part and the bounds. For any
     other expression they are ``x`` and the expression itself.
@@ -102,7 +105,9 @@ BINARY: Mapping[str, Expression] = {
 
 
 def binary(expression: Expression) -> str | None:
-    """Return the key of ``BINARY`` whose function an expression is; None if there is none."""
+    """Return the key of ``BINARY`` for the function of two operands that an expression computes;
+    None if there is none.
+    """
     return next(
         (alg for alg, pattern in BINARY.items() if matched(expression, pattern) is not None), None
     )

@@ -20,7 +20,9 @@ def no_plugins() -> bool:
 
 
 def plugins_version() -> int:
-    """Return 0 if ``no_plugins()``, else a number that changes with each registration."""
+    """Return 0 if all that is registered is VTensor's own. Otherwise return a number that changes
+    with each registration.
+    """
     if no_plugins():
         return 0
     from libdesc import registry

@@ -91,7 +91,8 @@ class Description:
         devices: the devices on which its invokers may run.
         handlers: ``"module:function"`` by key; a module with a leading dot is a file next to the
             description.
-        layout_names: the library's word for each layout, if no ``layout_mapper`` gives it.
+        layout_names: the library's own name of each layout, if no handler ``layout_mapper`` returns
+            it.
         python: True if its transformer computes in Python.
         invokers: modules to import for its invokers.
         file: the description file.

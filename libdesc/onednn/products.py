@@ -1,5 +1,5 @@
-"""Products of matrices instead of convolutions whose window is one element: a matrix has a row for
-each pixel and a column for each channel.
+"""Products of matrices instead of convolutions whose window is one element. The matrix of an image
+has a row for each pixel and a column for each channel.
 """
 
 from __future__ import annotations

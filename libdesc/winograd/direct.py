@@ -1,6 +1,7 @@
 """The routine of convolutions whose input has few channels, in the layout NCHW.
 
-Models get their images in this layout. In another one, most of each vector would be pads.
+Models get their images in this layout. In a layout with blocks of channels, most of each vector
+would be pads.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Direct(ImageRoutine):
         weights: O I h w.
         dst: N C H W.
         strides, dilations: one number per spatial dim; dilations are 1.
-        pads: all beginnings, then all ends.
+        pads: pads before each spatial dim, then after each, in elements.
         follow: fused followers, see ``ImageRoutine``.
 
     Raises:
