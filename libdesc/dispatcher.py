@@ -143,7 +143,8 @@ def _generate(registry: Registry, info: OperatorInfo, device: str) -> tuple[str,
     return "\n".join(lines) + "\n", names
 
 
-#: Source of ``invoke``, which runs an invoker and then its routine: the paper's own sequence.
+#: Source text of ``invoke``, which calls an invoker and then runs the routine that it returned, in
+#: the order that the paper gives.
 _INVOKE = """\
 def invoke(library, describe, ctx, op, operands):
     routine = described(describe(ctx, op, *operands))

@@ -20,7 +20,7 @@ from vtensor.language.failures import place_of, raised
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 
-#: Exceptions of handlers that are passed on unchanged: their messages suffice.
+#: Exceptions of handlers that reach the caller unchanged, because their messages say enough.
 PASSED_ON = (VTensorError, Decline, MemoryError)
 
 

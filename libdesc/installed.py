@@ -18,10 +18,12 @@ from vtensor.language.process.interrupts import ignored, pass_signals
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: Prefix of the headings of VTensor's entry-point groups; its own command is in another group.
+#: How the headings of VTensor's groups begin in an ``entry_points.txt``. VTensor's own command is
+#: in another group.
 _GROUP_PREFIX = b"[vtensor."
 
-#: Prefix of the environment variables that configure VTensor, and those that only set the cache.
+#: How the names of environment variables that configure VTensor begin; and which of these only
+#: configure the cache.
 _VARIABLE_PREFIX, _CACHE_VARIABLES = "VTENSOR_", ("VTENSOR_CACHE", "VTENSOR_CACHE_DIR")
 
 #: Suffix of the folder with a distribution's metadata.

@@ -12,8 +12,8 @@ from vtensor.language.operators import OPERATORS
 from vtensor.language.records import dataclass
 from vtensor.language.table import OperatorInfo
 
-#: Takes ``(ctx, op, *operands)``; returns the call as a Routine, or several in order; None in the
-#: long form, which makes the call itself.
+#: Takes ``(ctx, op, *operands)``. Returns the library call as a Routine, or several Routines in
+#: order. Returns None if it has made the call itself.
 InvokerFunction = Callable[..., object]
 When = Callable[..., bool | str]
 First = Callable[..., bool]

@@ -14,7 +14,8 @@ from vtensor.language.records import dataclass
 #: The instruction sets that modules are compiled for, the smallest first.
 LEVELS = ("baseline", "avx2", "avx512")
 
-#: By the name of a cap on the instruction set, the largest of these levels that the cap allows.
+#: A cap names the largest instruction set that may be used. For each, the largest of ``LEVELS``
+#: that it allows.
 CAPS = {"sse41": "baseline", "avx2": "avx2", "avx512": "avx512", "amx": "avx512", "max": "avx512"}
 
 

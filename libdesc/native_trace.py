@@ -27,7 +27,7 @@ from vtensor.language.symbolic.trace import SymbolicSize, Trace
 for _function in TRACED:
     pure(_function)
 
-#: Types of results for which a guard is added: for other sizes a result must be equal.
+#: Types of results for which a trace gets a guard: for other sizes the result must be the same.
 _GUARDED_TYPES = (str, bool, float, bytes, type(None), Layout)
 
 #: Types of constants that JSON can hold without conversion.
@@ -36,8 +36,9 @@ _PLAIN_TYPES = (str, int, float, bool, type(None))
 #: Attributes in which a native module may describe its build.
 _BUILD_ATTRIBUTES = ("level", "version", "isa", "library_path")
 
-#: The source of a native object: the place of its row's result (see ``Row``), or the path of names
-#: that leads to it: a module, then attributes; None if data cannot express it.
+#: How a native object can be made or found again. A number is the index of the row that makes it
+#: (see ``Row``). A tuple has the names that lead to it: a module, then attributes. None means that
+#: data cannot express it.
 Where = int | tuple[str, ...] | None
 
 

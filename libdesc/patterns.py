@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from vtensor.language.expression import Expression
 
-#: The parts of patterns: the first operand, another operand, and placeholders for numbers.
+#: The parts of which patterns are made: X is the first operand, OTHER another operand; the others
+#: are placeholders, each for any number.
 X, OTHER = Expression(0), Expression(1)
 ALPHA, BETA, LOW, HIGH = (Expression(function="number", operand=index) for index in range(4))
 
@@ -95,7 +96,8 @@ def bounds(expression: Expression) -> Bounds | None:
     return None
 
 
-#: Functions of the value and another operand. max and min are absent: oneDNN's lose a NaN.
+#: Functions of the value and another operand. max and min are absent, since oneDNN's do not always
+#: return NaN for a NaN.
 BINARY: Mapping[str, Expression] = {
     "add": X + OTHER,
     "mul": X * OTHER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-#: The module in which operators register. Before its import nothing can be registered.
+#: The module with which operators are registered. Before it is imported, nothing can be registered.
 _OPERATORS = "vtensor.language.operators"
 
 

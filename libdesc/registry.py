@@ -50,8 +50,9 @@ _log = logger("vtensor.libraries")
 #: A compiled dispatcher.
 Dispatcher = Callable[..., None]
 
-#: Versions are unique among all registries of the process: what is cached by version, such as
-#: dispatchers, never serves another registry.
+#: Source of the numbers of versions. All registries of the process use it, so that no two have the
+#: same version: what is cached for a version, such as a dispatcher, is never used for another
+#: registry.
 _versions = itertools.count()
 
 #: The origin of VTensor's own libraries, see ``RegisteredLibrary.origin``.
@@ -371,8 +372,9 @@ def _is_own(info: InvokerInfo) -> bool:
     return info.function.__module__.startswith(("ops.", "libdesc."))
 
 
-#: Held while a registry is changed; a fork waits for it. Order of locks: ``importing`` first, since
-#: importing a module registers its content; never ``importing`` while this is held.
+#: Lock that is held while a registry is changed; a fork waits for it. A thread that needs the lock
+#: ``importing`` too takes that one first, since importing a module registers its content. It never
+#: takes ``importing`` while it holds this lock.
 _changing = process_lock()
 
 #: The registry in use, with which ``@operator`` and ``@invoker`` register. A process has one, since

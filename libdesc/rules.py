@@ -33,8 +33,8 @@ def rewrite(
         equation: the mathematical identity, for people.
         pattern, makes: expressions of registered operators, in the grammar of
             ``vtensor/language/rules.py``.
-        given: called with the ``Match``, the nodes that ``pattern`` was found in. Returns further
-            parameters for ``makes``, or None if the rule does not hold there.
+        given: called with the ``Match``, which has what the names in ``pattern`` stand for in the
+            graph. Returns further parameters for ``makes``; None if the rule does not hold there.
         example: values for tests, by name. Of a hole, its dims, by default ``"N C H W"``: each has
             a random size, but ``I=C`` has that of C and ``h=2`` has 2; ``?`` in front makes truth
             values. Of a scalar, its number. Of a parameter, its value, or a function of the sizes.

@@ -13,7 +13,8 @@ from vtensor.language.records import dataclass
 from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import reason
 
-#: Keys of ``[library]``: the types of each, whether it is required, and its meaning.
+#: The keys of the table ``[library]``: for each, the types of its value, whether it is required,
+#: and its meaning.
 KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "name": ((str,), True, "an identifier"),
     "priority": ((int,), True, "an integer; larger is tried first"),

@@ -33,7 +33,7 @@ class Tracer(Protocol):
         """Return the result of a cached function and trace the calls inside it."""
 
 
-#: The current tracer of this context; None if calls are not traced.
+#: The tracer that records native calls in this context; None if they are not recorded.
 TRACER: ContextVar[Tracer | None] = ContextVar("TRACER", default=None)
 
 #: Pure functions by the name, ``module:name``, under which saved traces refer to them.

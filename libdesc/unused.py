@@ -19,16 +19,16 @@ def why_unused(
 ) -> list[str]:
     """Return the reasons why a library would never be used; empty if it can be.
 
-        Args:
-            name, devices: from the library's description.
-            invokers: the library and the device of every registered invoker.
-            named: the libraries that the invokers in the modules of the description name.
-            owes_invokers: False if a library without invokers can be used: invokers may still be
-                registered, or it changes layouts.
+    Args:
+        name, devices: from the library's description.
+        invokers: the library and the device of every registered invoker.
+        named: the library names that the invokers in the description's modules give.
+        owes_invokers: False if the library may have no invokers now: some may still be registered,
+            or the library has a transformer.
 
-        >>> why_unused("direct", ["gpu"], [("direkt", "cpu")], ["direkt"])
-        ["no invoker names this library; invokers there name 'direkt'", \
-    'no device of kind gpu here: it will never be used']
+    >>> why_unused("direct", ["gpu"], [("direkt", "cpu")], ["direkt"])
+    ["no invoker names this library; invokers there name 'direkt'", \
+'no device of kind gpu here: it will never be used']
     """
     reasons = []
     mine = {device for library, device in invokers if library == name}

@@ -26,7 +26,8 @@ T = TypeVar("T")
 #: at most LONGEST_SLEEP_S seconds. Next to back-to-back runs it thus uses a fifth of one processor.
 WORK_S, SLEEP_FACTOR, LONGEST_SLEEP_S = 0.005, 4, 0.1
 
-#: SLEEP_FACTOR of urgent work, whose result may be waited for soon: half of one processor.
+#: As SLEEP_FACTOR, for urgent work, for whose result somebody may soon wait. It thus uses half of
+#: one processor.
 URGENT_SLEEP_FACTOR = 1
 
 #: Poll interval of sleeping work, in seconds.
@@ -73,7 +74,8 @@ class _BackgroundWork:
 
 _work: ContextVar[_BackgroundWork | None] = ContextVar("vtensor_work", default=None)
 
-#: Ids of the threads in the foreground, by process id: a forked child has none of its parent's.
+#: Ids of the threads that do foreground work, by process id, since a forked child has none of the
+#: threads of its parent.
 _foreground_threads: dict[int, set[int]] = {}
 
 

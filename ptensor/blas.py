@@ -20,8 +20,8 @@ T = TypeVar("T")
 #: A function that sets the number of OpenBLAS's threads and returns the number before.
 Setter = Callable[[int], int]
 
-#: Held from a change of the number of threads until it is undone. Forks wait for the lock, so that
-#: no child begins with the changed number.
+#: Lock that is held from a change of the number of threads until the change is undone. Forks wait
+#: for it, so that no child process begins with the changed number.
 _thread_count_lock = process_lock(0)
 
 

@@ -95,8 +95,9 @@ class Requirement:
         return f"{wanted} ({self.file}:{self.line})"
 
 
-#: Source of a time: ``measured`` on this machine; ``calibrated``, estimated from speeds that the
-#: library reaches on this machine; ``declared``, estimated from what the library declares.
+#: Where a time comes from. ``measured``: it was measured on this machine. ``calibrated``: it is
+#: estimated from speeds that the library reaches on this machine. ``declared``: it is estimated
+#: from speeds that the library's description declares.
 Basis = Literal["measured", "calibrated", "declared"]
 
 
@@ -219,10 +220,10 @@ class Evaluation(ABC):
     mode: Mode
     #: The largest relative error that results may have; at 0 approximate calls are declined.
     tolerance: float = 0.0
-    #: Whether operands may be stored in types that round them; no plan counts that error.
+    #: True if operands may be stored in types that round them. No plan accounts for that error.
     rounding: bool = False
-    #: Whether variants come from a plan for other sizes: then the conditions of invokers are
-    #: checked again, and libraries confirm their calls again.
+    #: True if variants come from a plan for other sizes. The conditions of invokers are then
+    #: checked again, and libraries are asked again whether they take their calls.
     confirming: bool = False
 
     def decided(self, call: Call) -> None:  # noqa: B027  # only probing needs it

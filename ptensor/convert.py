@@ -149,7 +149,8 @@ def _digits_fit(source: Encoding, target: Encoding) -> bool:
     wide = min(FLOATS[plane.dtype][1] for plane in target.planes)
     if target.rest is None:
         return digits <= _digits(target) and exponent <= wide
-    # a plane with equally many exponent bits, but fewer digits, lacks the smallest numbers
+    # If a plane has as many exponent bits as the source, but fewer digits, it lacks the source's
+    # smallest numbers.
     return digits <= _digits(target) and exponent < wide
 
 
@@ -172,7 +173,7 @@ def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
         largest = 2 ** (exponent_bits - 1) - 1
         if end > largest or step < 1 - largest:
             return False
-        end -= room  # the remainder is below 2**end
+        end -= room  # what this plane leaves of a value is below 2**end
     return digits + spare <= _digits(real)
 
 

@@ -31,7 +31,7 @@ _HOST = (1, 3, 11)
 _SIGNED, _UNSIGNED, _BFLOAT = 0, 1, 4
 _READ_ONLY, _COPIED, _PADDED = 1, 2, 4
 
-#: DLPack's codes of the types that NumPy does not exchange.
+#: DLPack's codes of the element types that NumPy does not exchange by DLPack.
 _CODES = {
     "bf16": _BFLOAT,
     "f8e4m3fn": 10,

@@ -100,7 +100,8 @@ def _uniform(stored_type: Encoding, encoding: Encoding) -> Error:
     relative, absolute, low, high = first
     floats = [plane.is_float for plane in encoding.planes]
     for place, error in enumerate(others, 1):
-        # this plane stores the remainder of v, at most max(relative * v, absolute)
+        # This plane stores the remainder of a value v that the planes before it leave. It is at
+        # most max(relative * v, absolute).
         both = floats[place - 1] and floats[place]  # then the remainder has one digit less
         beyond = max(absolute - min(-error.low, error.high), 0.0)
         absolute = max(error.relative * _binade(absolute), error.absolute, beyond)

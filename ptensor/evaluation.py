@@ -61,7 +61,7 @@ __all__ = [
     "share",
 ]
 
-#: Largest number of refused rows of layouts that a refusal names, so that its text stays readable.
+#: How many of the refused rows of layouts the text of a Decline lists, so that it stays readable.
 MAX_REASONS = 8
 
 

@@ -20,10 +20,10 @@ FLOATS: dict[str, tuple[int, int]] = {
     "f64": (53, 11),
 }
 
-#: The floats that NumPy itself rounds to, in one step.
+#: The float types to which NumPy itself rounds, in a single step.
 IEEE = ("f64", "f32", "f16")
 
-#: Floats that differ from IEEE 754: without infinity, or with one NaN or none.
+#: Float types that differ from IEEE 754: they have no infinity, or at most one NaN.
 ODD = frozenset(NARROW_FLOATS) - FLOATS.keys() - {"f8e8m0"}
 
 

@@ -623,7 +623,8 @@ def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
         "_text": "",
         "_dims": tuple(dim for dim, block in axes or () if not block),
         "_blocks": blocks,
-        # the unit of an outer part is the product of its blocks, even if it comes after them
+        # The unit of a dim's outer part is the product of all blocks of the dim, even of blocks
+        # that are slower than the outer part.
         "_units": tuple(
             unit if axis.block else prod(blocks.get(axis.dim, ()))
             for axis, unit in zip(axes or (), units, strict=True)

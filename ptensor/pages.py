@@ -24,8 +24,8 @@ Room = Callable[[int], "NDArray[np.uint8]"]
 #: Size of a huge page, in bytes.
 HUGE_PAGE_BYTES = 1 << 21
 
-#: Arrays of at least this many bytes get pages of their own: the allocator would keep the memory,
-#: once it is released, between blocks in use.
+#: Arrays of at least this many bytes get pages of their own. The allocator would keep their memory
+#: after its release, as holes between blocks in use.
 OWN_PAGES_BYTES = 1 << 16
 
 #: The allocator returns blocks of at least this many bytes to the system as soon as they are

@@ -40,7 +40,8 @@ class _Token(NamedTuple):
     axis: Axis
     position: int
     text: str
-    #: The product of the dim's blocks that a spaced outer part states; None if it states none.
+    #: The number after "/" in the spaced form, which states the product of the dim's blocks; None
+    #: if there is none.
     claim: int | None = None
 
 

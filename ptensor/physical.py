@@ -141,7 +141,7 @@ def _zeros(
     for encoding, plane in zip(
         planes, physical_planes(array, layout, extents, stored), strict=True
     ):
-        zero = np.zeros((), plane.dtype)  # f8e8m0 has no 0: its zero bits
+        zero = np.zeros((), plane.dtype)  # for f8e8m0, which has no 0, bits that are all 0
         if encoding is not None and isinstance(encoding.zero, tuple):
             zero = _by_lane(encoding.zero, encoding.axis, layout, extents).astype(plane.dtype)
         elif encoding is not None and encoding.zero:

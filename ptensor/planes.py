@@ -151,6 +151,7 @@ def _split(values: Array, encoding: Encoding) -> list[Array]:
         with np.errstate(all="ignore"):
             value = convert(stored, plane, REAL)
             remainder = left - value
-        # a value that the plane stores exactly, NaN and infinity leave a 0 of the value's sign
+        # Nothing remains of a value that the plane stores exactly, of NaN and of infinity: the next
+        # plane then stores a 0 with the sign of the value.
         left = np.where(np.isfinite(left) & (remainder != 0), remainder, np.copysign(0.0, left))
     return planes

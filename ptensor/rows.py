@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Row = tuple[Layout, ...]
 
-#: Largest number of rows that a library is asked about before it counts as declining: combinations
-#: of alternatives grow exponentially.
+#: About how many rows of layouts a library is asked at most, since the number of combinations grows
+#: exponentially. If it takes none of them, it counts as declining.
 MAX_ROWS = 64
 
 
@@ -137,7 +137,7 @@ def _nearest(alternatives: Sequence[Sequence[Layout]]) -> Iterator[Row]:
     while queue:
         places, begin = queue.popleft()
         yield tuple(layouts[i] for layouts, i in zip(alternatives, places, strict=True))
-        for index in range(begin, len(places)):  # earlier operands have been advanced already
+        for index in range(begin, len(places)):  # no row is reached in two ways
             if len(queue) < MAX_ROWS and places[index] + 1 < len(alternatives[index]):
                 step = (*places[:index], places[index] + 1, *places[index + 1 :])
                 queue.append((step, index))

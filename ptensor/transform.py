@@ -228,7 +228,7 @@ def _transform_tiled(
         {dim: (count, encoding.step) for dim, count in encoding.tile}
         for encoding in (layout.stored("f32") for layout in (source, target))
     )
-    # the dims of tiles first: then each sum is over long rows
+    # The dims of tiles are put first: each sum then adds up long rows of the other dims.
     dims = sorted(source.dims, key=lambda dim: dim not in {**have, **want})
     plain = Layout.plain(dims, "f64")
     before, after = (layout.stored_sizes(extents) for layout in (source, target))

@@ -30,9 +30,9 @@ if TYPE_CHECKING:  # few processes transform weights
     Row = tuple[Fraction | int, ...]
     Matrix = tuple[Row, ...]
 
-#: Lists of positive points, each a (numerator, denominator) pair, by their length; each point is
-#: used with its negative, and 0 is a point as well. Among multiples of 1/8 these have the least
-#: error, and every coefficient made of them is exact in f32.
+#: Lists of positive points at which polynomials are evaluated, by the length of the list. A point
+#: is (numerator, denominator). Each point is used with its negative, and 0 is a point as well.
+#: Among multiples of 1/8 these points give the least error, and every coefficient is exact in f32.
 POINTS: dict[int, tuple[tuple[int, int], ...]] = {
     1: ((1, 1),),
     2: ((5, 8), (3, 2)),

@@ -41,7 +41,7 @@ def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
     return _addresses(text, tuple(dims.items()))
 
 
-@lru_cache(maxsize=512)  # constants have the same layouts in every plan
+@lru_cache(maxsize=512)  # plans share the layouts of constants
 def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[object, ...]:
     dims = dict(sizes_by_dim)
     order, _, encoding = text.partition(":")

@@ -16,7 +16,7 @@ from typing import Any
 from ptensor.layout import Layout
 from vtensor.language.exact import exact
 
-#: A made-up name: that of a dim for which the network has no name.
+#: Matches a made-up name: the name of a dim for which the model has none.
 MADE_UP = re.compile(r"D\d+")
 
 
@@ -44,7 +44,7 @@ class Names(dict[str, Hashable]):
         replacement: Hashable = text
         if not self.literal and (parts := _made_up(text)):
             if parts == WHOLE:
-                replacement = b"%d" % len(self.made_up)  # bytes: equal to no part of a call itself
+                replacement = b"%d" % len(self.made_up)  # bytes, since no part of a call is bytes
                 self.made_up.append(text)
             else:
                 self.literal = True
@@ -84,7 +84,7 @@ class Names(dict[str, Hashable]):
         if (fields := _fields(kind)) is not None:
             return kind, self._row([getattr(value, name) for name in fields])
         if kind is not float:
-            self.literal = True  # the value may contain names
+            self.literal = True  # a value of any other type may contain made-up names
         return exact(value)
 
     def _row(self, values: Sequence[object]) -> Hashable:
@@ -93,7 +93,8 @@ class Names(dict[str, Hashable]):
         return (types, *values) if _COMPARABLE.issuperset(types) else tuple(map(self.of, values))
 
 
-#: Types of parameters for which ``==`` tells apart any two different values of the same type.
+#: Types whose values can be put into a key as they are: two of the same type are equal only if they
+#: are the same value.
 _COMPARABLE = frozenset({int, bool, type(None)})
 
 

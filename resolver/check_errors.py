@@ -15,7 +15,7 @@ from resolver.errors import ErrorProof, Share
 from resolver.lowered import LoweredGraph
 from vtensor.errors import UnsoundPlanError
 
-#: Relative difference that is allowed for floats that went through decimal text.
+#: Relative difference that is allowed, since floats may have been written and read as decimal text.
 SLACK = Fraction(1, 10**6)
 
 

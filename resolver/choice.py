@@ -36,11 +36,12 @@ from vtensor.language.records import dataclass, replace
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph, Node
 
-#: Fault of a node: two layouts are equal for the old sizes or for the new ones, but not for both.
+#: Why a node does not fit: two layouts agree for the old sizes but not for the new ones, or the
+#: other way round.
 MOVED = "Transforms are needed elsewhere than before"
 
 
-class ChoiceRefused(Unfit):  # no error: the caller chooses other variants for the sizes
+class ChoiceRefused(Unfit):  # no error: the caller then makes another choice
     """Raised if a choice does not fit a graph of other sizes; the message says why.
 
     Attributes:

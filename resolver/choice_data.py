@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Exceptions that malformed data raises: wrong types, missing rows, and our own errors.
+#: Exceptions that may be raised when malformed data is read: for wrong types, missing rows, ...
 _MALFORMED = (VTensorError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
-#: First entry of a node's row: its kind.
+#: The kinds of nodes; a node's row begins with its kind.
 TRANSFORM, OPERATOR = "transform", "operator"
 
 #: Possible values of ``Variant.basis``.

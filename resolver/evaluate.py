@@ -444,7 +444,7 @@ def _fusible(
     for place, follower in enumerate(offered):
         try:
             decided, values = _evaluate(alone, follower, preferences)
-        except NoInvokerError:  # it runs fused or not at all
+        except NoInvokerError:  # no library takes the node unless it is fused
             return offered[: place + 1]
         if decided.variant.library in earlier[place]:
             return offered[:place]

@@ -16,7 +16,8 @@ from vtensor.language.dtype import numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: A plane without a scale: with one, no element type's values are all multiples of the scale.
+#: Matches the text of a plane without a scale. A plane with a scale stores multiples of the scale,
+#: and no element type has only such values.
 _PLANE = re.compile(r"(\w+)(?:\(zero=(-?\d+)\))?")
 
 #: Types that no other encoding holds: complex numbers, and the type that has no 0.

@@ -17,8 +17,9 @@ from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Reason, Transfor
 from vtensor.errors import ResolutionError
 from vtensor.language.records import replace
 
-#: Returns the layout in which a value passes from its maker (None for an input or constant) to a
-#: node; None leaves it in the layout that it has.
+#: Called with the node that makes a value (None for an input or constant), a node that reads it,
+#: and the value. Returns the layout in which the value passes between the two; None means the
+#: layout in which it is made.
 Passing = Callable[[OpNode | None, OpNode, Value], Layout | None]
 
 #: Key of a Transform whose library is known: its reason, and the change of layout.
@@ -82,7 +83,8 @@ class _Inserter:
         self.taken = {*graph.values, *(node.name for node in graph.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
-        #: Libraries of Transforms, by element type, sizes, device, change and preferred libraries.
+        #: The libraries of Transforms found so far. A key has the element type, sizes and device of
+        #: the value, the change of layout, and the libraries that are asked first.
         self.libraries: dict[object, str] = {}
 
     def input(self, node: OpNode, index: int) -> str:

@@ -143,11 +143,12 @@ class _Binder:
         self._preferences = preferences
         self._faults: list[tuple[int | None, str]] = []
         self._values = dict(self._inputs_and_constants())
-        #: For each value, the network's value that it is, perhaps in another layout.
+        #: For each value, the network's value of which it is a copy, perhaps in another layout.
         self._origin = {name: name for name in self._values}
         self._constants = stored(graph, [name for name in self._values if name in graph.constants])
         self._fused: dict[str, str] = {}
-        #: Outputs of nodes with faults: a node that reads them gets no fault for it.
+        #: Values that were not made, because the nodes that make them have faults. Nodes that read
+        #: them get no fault for that.
         self._lost: set[str] = set()
 
     def bound(self, delivery: Mapping[str, Layout]) -> LoweredGraph:

@@ -16,7 +16,7 @@ from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.probe import Prober
 from vtensor.language.operators import info_of
 
-#: The dim that is last in the paper's NHWC.
+#: The dim of channels, which is last in the paper's layout NHWC.
 CHANNELS = "C"
 
 

@@ -125,7 +125,7 @@ def answered(node: OpNode, inputs: Sequence[VTensor]) -> Variant | None:
     """
     try:
         return _decided(node, inputs, PartialEvaluation(node.variant.inexact))
-    except VTensorError:  # NoInvokerError: the library takes the call in other layouts only
+    except VTensorError:  # the library declines the call in these layouts
         return None
 
 

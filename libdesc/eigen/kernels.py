@@ -24,7 +24,7 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box, Frames, Kernel, Sizes, Window
 
-#: The element types that every kernel here supports.
+#: The element types that every kernel of this module supports.
 DTYPES = ("f32",)
 #: The element types of products of matrices and convolutions.
 MULTIPLIED = ("f32", "s32")

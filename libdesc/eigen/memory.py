@@ -17,11 +17,11 @@ from vtensor.language.dims import is_one
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
-#: The most boxes of a native copy; a change of layout in more is declined.
+#: The most boxes that one native copy may have; a change of layout that needs more is declined.
 MAX_BOXES = 4096
 
-#: The fewest elements that must be contiguous in an operand that has another layout than dst: with
-#: fewer, a routine declines to read the operand in place.
+#: How many elements must at least follow one another in memory in an operand whose layout is not
+#: that of dst. If they are fewer, routines decline to read the operand in place.
 MIN_RUN = 16
 
 

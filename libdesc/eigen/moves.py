@@ -24,9 +24,9 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Places, Run
 
-#: The element types that can be moved.
+#: The element types that can be copied: those of 1, 2, 4 or 8 bytes.
 MOVED = tuple(name for name, size in ITEMSIZE.items() if size in (1, 2, 4, 8))
-#: The element types that can be compared, and added up or multiplied one after another.
+#: The element types of comparisons, and of running sums and products.
 COMPARED = ("f64", "f32", "f16", "bf16", "s64", "s32", "s8", "u8")
 
 

@@ -14,7 +14,7 @@ from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
 
-#: The texts of an expression that adds an operand to a value.
+#: The texts of the expressions that add an operand, x1, to a value, x0.
 SUMS = ("add(x0, x1)", "add(x1, x0)")
 
 #: The element types of normalizations.

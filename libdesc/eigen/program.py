@@ -16,7 +16,7 @@ from ptensor.evaluation import Decline
 from vtensor.language.expression import Expression
 from vtensor.language.records import dataclass
 
-#: The two kinds of values.
+#: The two kinds of values that a program computes with.
 FLOAT, INTEGER = "f32", "s64"
 
 #: The element types of operands and results.
@@ -25,7 +25,8 @@ TYPES = ("f32", "f16", "bf16", "s64", "s32", "s16", "s8", "u32", "u16", "u8", "b
 #: The most operands and constants of a program, together: the native kernel takes no more.
 MAX_INPUTS = 32
 
-#: The functions that are computed on integers. For other functions integers become floats first.
+#: The functions that a program can compute on integers. For any other function, integers are
+#: converted to floats first.
 INTEGERS = frozenset(
     (
         *("add", "sub", "mul", "div", "mod", "fmod", "neg", "abs", "sign", "max", "min"),
@@ -35,7 +36,8 @@ INTEGERS = frozenset(
 #: The functions whose result is a truth value.
 TRUTHS = frozenset(("eq", "lt", "le"))
 
-#: A function, such as ``"add f32"``, and the numbers of its argument values.
+#: (function, arguments): a function such as ``"add f32"``, and for each argument the number of a
+#: value of the program.
 Instruction = tuple[str, list[int]]
 
 

@@ -17,7 +17,7 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
-#: The element types that can be added up, and those that can be compared.
+#: The element types of sums, and those of maxima and minima.
 NUMBERS = ("f32", "f16", "bf16", "f64", "s64", "s32", "s8", "u8")
 ORDERED = (*NUMBERS, "bool")
 

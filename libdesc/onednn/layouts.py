@@ -24,14 +24,14 @@ from vtensor.errors import LayoutNotSupported
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc
 
-#: oneDNN's element types, by VTensor's names.
+#: The element types that oneDNN has, by their names in VTensor.
 DTYPES = ("f32", "bf16", "f16", "s32", "s8", "u8")
 
 #: Names of the dims of a descriptor, by number.
 Order = tuple[str, ...]
 
-#: The memory order of a descriptor: outer dims by number, slowest first, then its blocks as
-#: (size, dim), outermost first.
+#: The memory order of a descriptor: the numbers of its outer dims, slowest first; then each block
+#: as (size, number of its dim), outermost first.
 Pattern = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 _ACTIVATIONS: Order = ("N", "C", "D", "H", "W")
@@ -183,7 +183,7 @@ def _tag(pattern: Pattern) -> str | None:
     name = "".join(letters[dim] for dim in outer) + _spelled(inner)
     if (name, len(outer)) in _names() and _pattern_of(name, len(outer)) == pattern:
         return name
-    if inner:  # a tag's name ends with its blocks
+    if inner:  # the name of a tag ends with the text of its blocks
         return next((tag for tag, known in _tags_with(len(outer), inner) if known == pattern), None)
     return _tags().get(pattern)
 

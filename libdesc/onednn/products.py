@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Primitive
     from libdesc.onednn.routines import Operand, Row
 
-#: The primitives that multiply matrices, and the order in which each numbers the weights' dims.
+#: The primitives that multiply matrices, each with the order in which it numbers the weights' dims.
 PRODUCTS: dict[str, Order] = {"inner_product": ("O", "I"), "matmul": ("I", "O")}
 
 

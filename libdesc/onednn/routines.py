@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 #: A layout per operand.
 Row = Sequence[Layout]
 
-#: The most kernels that are measured for a call in given layouts; later ones in oneDNN's list are
-#: for smaller instruction sets.
+#: How many of oneDNN's kernels are measured at most for a call in given layouts. Later kernels in
+#: oneDNN's list are for smaller instruction sets.
 MAX_KERNELS = 3
 
 
@@ -63,7 +63,7 @@ class OneDnnRoutine(Routine):
 
     #: Takes a descriptor per operand, in the order of ``operands``, and returns the primitive.
     make: Callable[..., Primitive]
-    #: True if the call's layouts were decided before, for these sizes or for others.
+    #: True if the layouts of the call were decided earlier, for these or for other sizes.
     decided = False
     #: True if the requested layouts are those that ``preferred`` returned for this call.
     answered = False

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-#: The kernel of oneDNN's convolution for filters of one element, and the instruction sets on which
-#: it multiplies by a constant matrix faster than oneDNN's kernels for matrices.
+#: oneDNN's kernel of convolutions with filters of one element; and the instruction sets on which
+#: this kernel multiplies by a constant matrix faster than oneDNN's kernels for matrices do.
 FILTER_KERNEL, FILTER_ISAS = "jit_1x1:avx2", ("avx2", "avx2_vnni", "avx2_vnni_2")
 
-#: Prefixes of the instruction sets on which oneDNN's matmul has blocked kernels and is tried before
-#: the inner product: matmul's packed constants serve any number of rows.
+#: How the names of the instruction sets begin on which oneDNN's matmul has kernels for blocked
+#: layouts. There matmul is tried before the inner product, since its packed constants are the same
+#: for any number of rows.
 BLOCKED_ISAS = ("avx512", "amx")
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 
-#: The longest row of a normalization and of a softmax, in elements: oneDNN sums a row in f32, in
-#: the lanes of one vector, and longer sums lose digits.
+#: The longest row of a normalization, and that of a softmax, in elements. oneDNN sums a row in f32,
+#: in only as many partial sums as a vector has elements; longer sums would lose digits.
 MAX_NORM, MAX_SOFTMAX = 1 << 14, 1 << 18
 
 
@@ -221,7 +221,7 @@ class Lrn(FollowingRoutine):
         self, src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, k: float
     ) -> None:
         order = channels_second(src.dims)
-        if len(order) == 3:  # kernels are for images; a series is an image of height 1
+        if len(order) == 3:  # kernels need images: height 1 is added to a series
             order = (*order[:2], "", order[2])
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.numbers = (size, alpha, beta, k)

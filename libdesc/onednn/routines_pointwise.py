@@ -235,7 +235,7 @@ class Prelu(OneDnnRoutine):
 
     def make(self, src: Desc, slopes: Desc, dst: Desc) -> Primitive:
         """Return the PReLU primitive for these descriptors."""
-        if src == slopes == dst:  # oneDNN's kernel spoils the pads of partial blocks
+        if src == slopes == dst:  # oneDNN's kernel writes to the pads of blocks
             src = slopes = dst = flat(dst, keeps_zero=True)
         return dnnl.prelu(src, slopes, dst)
 

@@ -14,8 +14,8 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
-#: By operand: oneDNN's argument, and the dims as oneDNN numbers them. For oneDNN "dir unit" of y is
-#: one dim.
+#: For each operand: (argument, dims), oneDNN's name of the argument, and the operand's dims in
+#: oneDNN's order. In oneDNN, the dims "dir unit" of y are one dim.
 _ARGUMENTS = {
     "x": ("src_layer", "T N F"),
     "w": ("weights_layer", "dir F gate unit"),
@@ -31,7 +31,8 @@ _ARGUMENTS = {
 }
 #: The arguments that are weights.
 _WEIGHTS = ("weights_layer", "weights_iter")
-#: The smallest batch for which weights in oneDNN's preferred layout are faster than plain ones.
+#: The smallest batch size for which weights in the layout that oneDNN prefers are faster than
+#: weights in a plain layout.
 _MIN_BATCH = 4
 
 

@@ -113,7 +113,7 @@ def _zero(dst: Desc) -> Primitive:
     return dnnl.binary("lt", whole, whole, whole)
 
 
-#: Elements along a dim: (count, first index, stride).
+#: (count, first index, stride): a range of indices of a dim.
 Run = tuple[int, int, int]
 
 
@@ -183,8 +183,8 @@ def loss(reorder: Primitive, source: Desc, target: Desc) -> str:
     return ""
 
 
-#: The most elements of a sum: oneDNN adds them up in f32, in the lanes of one vector, and longer
-#: sums lose digits.
+#: How many elements a sum may have. oneDNN adds them up in f32, in only as many partial sums as a
+#: vector has elements; longer sums would lose digits.
 MAX_SUM = 2048
 
 

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The most elements of a mean, by element type: oneDNN adds them up in f32 one after another, and
-#: longer sums lose digits. Half floats have fewer digits to lose.
+#: How many elements a mean may have, by element type. oneDNN adds them up in f32 one after another;
+#: longer sums would lose digits. Half floats have fewer digits, so that more may be lost.
 MAX_MEAN = {"f32": 1 << 9, "bf16": 1 << 14, "f16": 1 << 14}
-#: Blocks of output channels in weights of ``brgconv_1x1``; sizes decide which of them it takes.
+#: Sizes of a block of output channels in the weights of the kernel ``brgconv_1x1``. It takes one of
+#: them, depending on the sizes of the call.
 OUTPUT_BLOCKS = (24, 16)
 
 

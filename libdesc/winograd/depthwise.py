@@ -13,7 +13,7 @@ from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
-#: Filter widths and horizontal strides for which kernels exist.
+#: The widths of filters, and the horizontal strides, for which there are kernels.
 TAPS, STEPS = (3, 5, 7), (1, 2)
 
 

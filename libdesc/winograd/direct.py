@@ -17,8 +17,8 @@ from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
-#: The most input channels, and the largest height and width of a filter: weights and the image rows
-#: under a window then stay in the L1 cache.
+#: The most input channels, and the largest height and width of a filter. Up to these, the weights
+#: and the image rows under a window stay in the L1 cache.
 MAX_CHANNELS, MAX_TAPS = 4, 12
 
 #: Horizontal strides for which kernels exist.

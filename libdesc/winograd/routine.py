@@ -34,17 +34,18 @@ if TYPE_CHECKING:
 
 #: Block of output channels in the weights: ``kPanel`` in native/winograd/product.h.
 PANEL = 32
-#: Largest accepted ratio of the multiplications of all tiles, also of those that reach over the
-#: edge, to the direct convolution's; with a larger one, transforms take the time that is saved.
+#: Largest number of multiplications, as a fraction of those of a direct convolution, with which a
+#: tile size is used. Tiles that reach over the edge of the image count in full. With more, the
+#: transforms take as much time as is saved.
 MAX_SHARE = 0.8
 
-#: Numbers of pixels, and least bytes of weights, for which a filter of one element is faster in
-#: this library than in others: with more pixels weights matter less, and fewer bytes are in a cache
-#: anyway.
+#: For which numbers of pixels, and from how many bytes of weights on, this library computes a
+#: filter of one element faster than others. With more pixels weights matter less; fewer bytes are
+#: in a cache in any library.
 SMALL_IMAGES, LARGE_WEIGHTS = range(17, 65), 1 << 17
 
-#: Lengths for which there are tiles: of a filter along one dim, and of a phase of a square filter
-#: of stride 2.
+#: The lengths of filters along one dim for which there are tiles, and those of a phase (one of the
+#: four filters into which a square filter of stride 2 is split).
 LINE_TAPS, PHASE_TAPS = (3, 7), (3, 4)
 
 CHANNELS_LAST, CHANNELS_FIRST = Layout("NHWC"), Layout("NCHW")
@@ -271,7 +272,7 @@ class ImageRoutine(Routine):
 
 
 def is_faster(strides: Sequence[int], src: VTensor, weights: VTensor) -> bool:
-    """Return whether this library computes a convolution faster than oneDNN, and exactly.
+    """Return whether this library computes a convolution faster than oneDNN, and as exactly.
 
     It does so for some filters of one element with large weights, if there are more output channels
     than pixels. The library prefetches the weights, and gives each thread weights of its own if
