@@ -27,7 +27,9 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, a: VTensor, b: VTensor, *over: str) -> Groups:
-        """Return the groups of the dims of the factors a and b, summed over the dims ``over``."""
+        """Return the roles of the dims of ``a`` and ``b`` in their product, which is summed over
+        the dims ``over``.
+        """
         batch = [dim for dim in a.dims if dim in b.dims and dim not in over]
         rows, columns = ([dim for dim in t.dims if dim not in (*batch, *over)] for t in (a, b))
         return cls(batch, rows, columns, over)

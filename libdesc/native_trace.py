@@ -162,7 +162,7 @@ class NativeTrace(Trace):
         return self._answer(self._row((kind, self.place_of(of), places, names), result))
 
     def equal(self, of: Foreign, other: object) -> bool:
-        """Return whether a proxy's object equals another object.
+        """Return whether the object of a proxy equals another object.
 
         A guard is added if either of them depends on a symbol of this trace.
         """

@@ -96,7 +96,9 @@ class Registry:
     index: Index = field(default_factory=Index)
 
     def copy(self) -> Registry:
-        """Import all of the index and return another registry with the same content."""
+        """Import all operators and rules of the index, and return another registry with the same
+        content.
+        """
         self.index.load_all()
         tables = dict(self.operators), dict(self.libraries), dict(self.invokers)
         return Registry(*tables, list(self.problems), dict(self.rules))

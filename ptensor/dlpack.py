@@ -92,7 +92,11 @@ _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.
 
 
 class _Managed:
-    """The managed tensor of an unused capsule; raises DLPackError for anything else."""
+    """The managed tensor (DLPack's C struct) in a capsule that nobody has used yet.
+
+    Raises:
+        DLPackError: the object is no such capsule, or one of a later DLPack than version 1.
+    """
 
     def __init__(self, capsule: object) -> None:
         self.versioned: _Versioned | None = None

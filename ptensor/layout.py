@@ -184,8 +184,10 @@ class Layout:
         return sizes if self._encoding is None else self._encoding.stored_sizes(sizes)
 
     def padded(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """Return the size of each dim with its pads: the stored size, rounded up to a multiple of
-        ``block(dim)``; in the order of ``dims``.
+        """Return the size of each dim with its pads, in the order of ``dims``.
+
+        It is the number of stored elements along the dim, rounded up to a multiple of
+        ``block(dim)``.
 
         >>> Layout("NC16c").padded({"N": 3, "C": 17})
         {'N': 3, 'C': 32}

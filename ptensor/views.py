@@ -80,7 +80,8 @@ def _renamed(layout: Layout, names: Mapping[str, str]) -> Encoding | None:
         names: the new name by old name, for all dims that the view does not split.
 
     Raises:
-        LayoutError: the encoding has scales, zero points or a tile along another dim.
+        LayoutError: the encoding has scales, zero points or a tile along a dim that the view
+            splits.
     """
     if layout.encoding is None:
         return None

@@ -69,7 +69,8 @@ def plain_data(graph: LoweredGraph) -> dict[str, Any]:
     """Return the choice in a lowered graph as data that JSON can hold.
 
     Raises:
-        ChoiceRefused: a node's variant still has pieces.
+        ChoiceRefused: a node's variant still has pieces, that is, followers that run in steps of
+            their own.
     """
     requirements, refused = _Table(), _Table()
     nodes = [_node_row(node, requirements, refused) for node in graph.nodes]
@@ -99,7 +100,8 @@ def _node_row(node: LoweredNode, requirements: _Table, refused: _Table) -> tuple
         refused: the table of refusals, that is, of libraries that declined, each with its reason.
 
     Raises:
-        ChoiceRefused: the node's variant still has pieces.
+        ChoiceRefused: the node's variant still has pieces, that is, followers that run in steps of
+            their own.
     """
     if isinstance(node, TransformNode):
         reasons = [

@@ -36,7 +36,7 @@ def bytes_of_a_run(graph: LoweredGraph) -> int:
 
 
 def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
-    """Return a dict about one node.
+    """Return a dict that explains how a node runs.
 
     It has the node's library, the layouts of its operands, what the invoker required of each, and
     why other libraries declined the node.
@@ -171,7 +171,11 @@ def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> d
 
 
 def _error(graph: LoweredGraph, node: OpNode) -> dict[str, float] | None:
-    """Return a dict of the error of an approximate node, as measured; None for a strict node."""
+    """Return the measured error of an approximate node; None for a strict node.
+
+    The keys of the dict are ``own``, ``gain`` and ``added``; see the attributes ``error``, ``gain``
+    and ``added`` of ``Share``.
+    """
     proof = graph.certificate.errors if graph.certificate is not None else None
     for share in proof.shares if proof is not None else ():
         if share.node == node.name:

@@ -112,7 +112,7 @@ class _Joined(Routine):
         dst: the output.
         dim: the dim of the concatenation.
         follow: the followers.
-        program: the followers' program.
+        program: the program that computes the followers.
     """
 
     def __init__(

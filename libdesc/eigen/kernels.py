@@ -86,8 +86,10 @@ class Slide(NamedTuple):
     """A window that slides over an image.
 
     Attributes:
-        kernel, strides, dilations: one number per spatial dim, in elements.
-        pads: elements at the beginnings of all spatial dims, then at all ends.
+        kernel: the size of the window along each spatial dim, in elements.
+        strides: for each spatial dim, the distance from one position of the window to the next.
+        dilations: for each spatial dim, the distance between neighbouring elements of the window.
+        pads: number of elements that are added before each spatial dim, then after each.
     """
 
     kernel: Sizes
@@ -267,7 +269,9 @@ def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: 
 
 
 def _planes(tensor: VTensor) -> Layout:
-    """Return the plain layout N C D H W, without dims that a tensor lacks."""
+    """Return a tensor's plain layout in the order N C D H W, without the dims that the tensor
+    lacks.
+    """
     return Layout.plain(dim for dim in "NCDHW" if dim in tensor.dims)
 
 

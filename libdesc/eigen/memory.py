@@ -106,7 +106,7 @@ def changes(source: PTensor, target: PTensor) -> list[Box]:
 
 
 class DimPart(NamedTuple):
-    """A part of a dim: ``size`` of its indices, from one to the next ``unit`` apart."""
+    """Indices of a dim: ``size`` of them, each ``unit`` above the one before."""
 
     dim: str
     unit: int

@@ -36,7 +36,7 @@ class SameLayout(Routine):
 
     Args:
         tensors: the operands in the order of the call; the first one has the dims of all.
-        run: makes the call.
+        run: makes the call; it gets a PTensor for each of ``tensors``.
         unblocked: the dims that must have no blocks; None means all dims.
     """
 

@@ -28,7 +28,8 @@ def aligned(tensor: PTensor, like: PTensor) -> Array:
 
     Args:
         tensor: the operand.
-        like: the output; both have one joint layout, restricted to their own dims.
+        like: the output. Both have the same layout; the operand has it without the dims that it
+            lacks.
     """
     array = tensor.data()
     lengths = dict(zip(tensor.required_layout.axes, array.shape, strict=True))

@@ -93,7 +93,7 @@ class OneDnnRoutine(Routine):
         yield [Layout.ANY] * len(self.operands)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return a layout by operand index: those in which oneDNN works if it is given the best of
+        """Return the layouts, by operand index, in which oneDNN works if it is given the best of
         ``rows``.
 
         The best row is the first one for which there is a kernel that is no reference code, else
@@ -196,7 +196,7 @@ class OneDnnRoutine(Routine):
         """Return the kernel that the call's variant names, else the one that oneDNN prefers.
 
         Args:
-            row: a layout per operand, in the dims of ``tensors``.
+            row: a layout for each of ``self.tensors``, which may be views of the call's operands.
             call: the call.
 
         Raises:
@@ -216,7 +216,7 @@ class OneDnnRoutine(Routine):
         """Return the primitive that oneDNN prefers for these layouts.
 
         Args:
-            row: a layout per operand, in the dims of ``tensors``.
+            row: a layout for each of ``self.tensors``, which may be views of the call's operands.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.

@@ -202,7 +202,9 @@ class FusingRoutine(OneDnnRoutine):
 
 
 def _broadcasts(tensor: VTensor, out: VTensor) -> bool:
-    """Return whether an operand broadcasts to the output, and has its element type."""
+    """Return whether an operand can be repeated to the dims of the output, and has the output's
+    element type.
+    """
     return tensor.dtype == out.dtype and all(
         is_one(size) or size in (out.dims.get(dim), 1) for dim, size in tensor.dims.items()
     )

@@ -198,9 +198,10 @@ def _takes_images(left: VTensor, over: str) -> bool:
 
 
 def _image(src: Operand, weights: Operand, dst: Operand) -> tuple[Operand, ...]:
-    """Return a product's operands as those of a convolution.
+    """Return the operands of a product of matrices as the operands of a convolution.
 
-    M is the width of the images; K is their input channels, N their output channels.
+    The rows (dim M) become the width of an image. The dim K, which is summed over, becomes its
+    input channels; the columns (dim N) become its output channels.
     """
     pixels = [
         operand._replace(order=("", operand.order[1], "", operand.order[0]))

@@ -181,8 +181,9 @@ class Clip(_Functions):
 class Binary(OneDnnRoutine):
     """A function of two elements; the operands are aligned by the names of their dims.
 
-    oneDNN repeats only its second operand. Operands of commutative functions are exchanged if the
-    first one must be repeated.
+    An operand is repeated along dims that it lacks or has with size 1. oneDNN can repeat only its
+    second operand. If the first one must be repeated, the operands of a commutative function are
+    exchanged.
 
     Args:
         alg: oneDNN's name of the function: ``"add"``, ``"mul"``, ``"sub"``, ...
@@ -222,7 +223,7 @@ class Prelu(OneDnnRoutine):
         slopes: some of the dims of src, each with its size there or size 1.
 
     Raises:
-        Decline: src would have to be repeated.
+        Decline: src would have to be repeated along a dim of ``slopes``.
     """
 
     def __init__(self, src: VTensor, slopes: VTensor, dst: VTensor) -> None:

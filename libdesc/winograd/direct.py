@@ -72,7 +72,9 @@ class Direct(ImageRoutine):
         return f"direct {self.taps[0]}x{self.taps[1]}"
 
     def rows(self) -> list[list[Layout]]:
-        """Return the layouts of ``self.tensors``: a list for each layout of dst, the best first."""
+        """Return rows of layouts, each for ``self.tensors``: one row for each layout that dst may
+        have, the best row first.
+        """
         weights = Layout(f"OIhw{native.load().lanes}o")
         return [self.row_of(CHANNELS_FIRST, weights, dst) for dst in self.image_layouts()]
 
