@@ -24,7 +24,7 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box, Frames, Kernel, Sizes, Window
 
-#: The element types that every kernel here supports.
+#: The element types that every kernel of this module supports.
 DTYPES = ("f32",)
 #: The element types of products of matrices and convolutions.
 MULTIPLIED = ("f32", "s32")
@@ -86,8 +86,10 @@ class Slide(NamedTuple):
     """A window that slides over an image.
 
     Attributes:
-        kernel, strides, dilations: one number per spatial dim, in elements.
-        pads: elements at the beginnings of all spatial dims, then at all ends.
+        kernel: the size of the window along each spatial dim, in elements.
+        strides: for each spatial dim, the distance from one position of the window to the next.
+        dilations: for each spatial dim, the distance between neighbouring elements of the window.
+        pads: number of elements that are added before each spatial dim, then after each.
     """
 
     kernel: Sizes
@@ -179,7 +181,8 @@ def largest_place(
         src, dst: the images.
         indices: gets the index of each maximum among all elements of src in the order N C D H W.
         slide: the window.
-        column_major: True to count in the order N C W H D instead: the first spatial dim fastest.
+        column_major: True if the elements are counted in the order N C W H D instead, with the
+            first spatial dim fastest.
     """
 
     def run(x: PTensor, *results: PTensor) -> None:
@@ -191,7 +194,9 @@ def largest_place(
 
 
 def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
-    """Return the window by which src becomes dst as a ``Window`` of ``_eigen.pyi``."""
+    """Return how the window ``slide`` moves over src to make dst, as a ``Window`` of
+    ``_eigen.pyi``.
+    """
     return _native_window(src.size("N"), src.size("C"), _spatial(src), _spatial(dst), slide)
 
 
@@ -264,15 +269,19 @@ def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: 
 
 
 def _planes(tensor: VTensor) -> Layout:
-    """Return the plain layout N C D H W, without dims that a tensor lacks."""
+    """Return a tensor's plain layout in the order N C D H W, without the dims that the tensor
+    lacks.
+    """
     return Layout.plain(dim for dim in "NCDHW" if dim in tensor.dims)
 
 
 def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
-    """Return the routine of Col2Im: windows are added up in an image, each where it was cut out.
+    """Return the routine of Col2Im: windows are added to an image, each at the position from which
+    it was cut out.
 
     Args:
-        src: the windows, N K L: K are the elements of a window in all channels, L the windows.
+        src: the windows, with dims N K L. Index of L: which window. Index of K: which of its
+            elements, in all channels.
         dst: the image.
         windows: number of windows along each spatial dim.
         slide: the window.
@@ -287,13 +296,15 @@ def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
 
 
 def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) -> Routine:
-    """Return the routine of a deformable convolution: offsets shift where src is sampled.
+    """Return the routine of a deformable convolution: src is sampled at positions that ``offsets``
+    shift.
 
     Args:
         tensors: src, weights, offsets, an optional mask, dst.
         slide: the window.
         groups: number of groups of the convolution.
-        parts: number of groups of channels that have offsets of their own.
+        parts: number of groups of channels for the offsets: the channels of such a group have the
+            same offsets.
     """
     src, weights, *bends, dst = tensors
 
@@ -308,11 +319,12 @@ def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) 
 
 
 def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Routine:
-    """Return the routine of MaxUnpool: dst has src's elements at the given indices, else 0.
+    """Return the routine of MaxUnpool: each element of src goes to the position in dst that
+    ``indices`` has for it; all other elements of dst are 0.
 
     Args:
         src, indices, dst: the operands.
-        counted: spatial sizes of the image in which ``indices`` number the elements; dst may be
+        counted: the spatial sizes of the image whose elements ``indices`` number; dst may be
             larger.
     """
 
@@ -345,7 +357,7 @@ def fourier(tensors: Sequence[VTensor], wants: Sequence[Layout], frames: Frames)
 
     Args:
         tensors: x, an optional window, and y.
-        wants: the layouts of ``tensors``, all plain: the transformed dim is last, except that the
+        wants: the layouts of ``tensors``, all plain. The transformed dim is the last one; only the
             dim of real and imaginary part, if the tensor has one, comes after it.
         frames: the sizes and attributes, see ``Frames`` in ``_eigen.pyi``.
     """
