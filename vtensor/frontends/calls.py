@@ -1,4 +1,4 @@
-"""Calls of a model's own functions: the function that a node calls; a check that expansion ends."""
+"""Calls of a model's own functions: which function a node calls, and whether expansion ends."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def check_functions(model: ModelProto) -> None:
 
 
 def _calls(nodes: Iterable[NodeProto]) -> Iterator[FunctionKey]:
-    """Yield the key of each node's operator; nodes in graphs of control flow are included.
+    """Yield the key of the operator of each node, and of each node inside of control flow.
 
-    A node calls the model's function that has the same key, if there is one.
+    If a function of the model has the same key, the node calls it.
     """
     for node in nodes:
         yield domain_of(node), node.op_type, node.overload
