@@ -101,7 +101,7 @@ class Model:
         model: path of a file, its bytes, a ModelFile, or a ModelProto, which must not change
             afterwards.
         reference, max_bytes, external_data_root: as for ``load_onnx``.
-        earlier: arrays that an earlier read of the same bytes has deferred already.
+        earlier: the deferred arrays of an earlier read of the same bytes, which are used again.
 
     Raises:
         ModelError: the model is missing, damaged, or not valid ONNX.

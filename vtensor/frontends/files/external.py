@@ -4,8 +4,9 @@ A model names its files, so it must not reach files that its sender could not re
 inside a root, links followed, and is opened in such a way that no later change leads outside.
 
 Data is read into memory of the process, not mapped. A write to a mapped file would change the
-weights of a session in use, and a truncated file would end the process (SIGBUS). Data that is read
-again comes from the file that was opened first; if that file was written to, an error is raised.
+weights of a session in use, and a truncated file would end the process (SIGBUS). If data is read
+again later, it comes from the file that was opened first. If that file was written to in the
+meantime, an error is raised.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ class DataFiles:
 
     Args:
         folder: folder of the model's path; files are named relative to it.
-        root: the folder that files must be in, links followed; None allows ``folder`` and ``real``.
+        root: the folder that files must be in after links are followed; None allows ``folder`` and
+            ``real``.
         max_bytes: limit of the data of all files, in bytes; None is no limit.
-        real: folder of the model's file, links followed, if that is another than ``folder``; a file
-            that is not in ``folder`` is looked up in it.
+        real: if the model's path is a link, the folder of the file that it leads to; a file that is
+            not in ``folder`` is looked up there. None if this is ``folder`` itself.
     """
 
     folder: Path
@@ -57,11 +59,12 @@ class DataFiles:
     #: State of each file when it was first opened, by path without links: a file that has another
     #: state later is refused.
     _states: dict[Path, State] = field(default_factory=dict, init=False, repr=False)
-    #: Data by path, offset and length: tensors of the same bytes share their memory.
+    #: Bytes that were read, by path, offset and length: tensors with the same bytes share memory.
     _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
         default_factory=WeakValueDictionary, init=False, repr=False
     )
-    #: Deferred arrays by place, type and shape: tensors of the same bytes share them.
+    #: Deferred arrays by place of their bytes, type and shape: tensors that agree in these share
+    #: one.
     shared: dict[Hashable, Original] = field(default_factory=dict, init=False, repr=False)
     #: Files that stay open, by path.
     _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
@@ -70,7 +73,8 @@ class DataFiles:
     at_once: dict[tuple[str, int, int], None] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """Return a copy of a file's bytes, which is made once and is read-only.
+        """Return bytes of a file in read-only memory; equal calls share one copy while it is in
+        use.
 
         Args:
             location: the file, as the model names it.
@@ -80,7 +84,7 @@ class DataFiles:
         Raises:
             ModelError: the file is not there, is no plain file or too short, or was changed since
                 it was first opened.
-            BudgetError: all data that was read would take more than ``max_bytes``.
+            BudgetError: with these bytes, the data read so far would exceed ``max_bytes``.
         """
         place = self._located(location), offset, nbytes
         self.at_once[location, offset, nbytes] = None
@@ -97,8 +101,9 @@ class DataFiles:
         return part
 
     def look(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """Return bytes as ``read`` does, for a caller that drops them: they do not count for
-        ``max_bytes``.
+        """Return bytes as ``read`` does, without counting them for ``max_bytes``.
+
+        It is for a caller that does not keep the bytes.
         """
         before = self._taken
         try:
@@ -107,11 +112,14 @@ class DataFiles:
             self._taken = before
 
     def later(self, location: str, offset: int, nbytes: int) -> Data | None:
-        """Return data as ``read`` does, but read on demand; None if too many files are open.
+        """Return bytes of a file as ``Data`` that reads them on demand; None if too many files are
+        open.
+
+        The arguments are those of ``read``.
 
         Raises:
             ModelError: the file is not there, is no plain file or too short, or was changed.
-            BudgetError: all data would take more than ``max_bytes``.
+            BudgetError: with these bytes, all data would exceed ``max_bytes``.
         """
         path = self._located(location)
         with self._at(location, path, offset, nbytes):
@@ -122,8 +130,9 @@ class DataFiles:
         return Data(None, nbytes, file.stretch(offset, nbytes))
 
     def _located(self, location: str) -> Path:
-        """Return the path without links of the file that the model names ``location``; it is
-        cached.
+        """Return the path of the file that the model names ``location``, with links resolved.
+
+        The result is cached.
         """
         if (path := self._paths.get(location)) is None:
             path = self._paths[location] = self._path(location)
@@ -131,8 +140,7 @@ class DataFiles:
 
     @contextmanager
     def _at(self, location: str, path: Path, offset: int, nbytes: int) -> Iterator[OpenFile]:
-        """Open a file for the block, after a check that it has the bytes and the budget has room
-        for them.
+        """Yield an open file that has certain bytes, for which there is room within ``max_bytes``.
 
         Args:
             location: the file, as the model names it.
@@ -141,7 +149,7 @@ class DataFiles:
 
         Raises:
             ModelError: there is no such file, or it is too short, changed or unreadable.
-            BudgetError: the budget has no room.
+            BudgetError: with these bytes, all data would exceed ``max_bytes``.
         """
         try:
             with self._file(location, path) as file:
@@ -157,7 +165,7 @@ class DataFiles:
 
     @cached_property
     def _tops(self) -> list[Path]:
-        """The folders that files may be in, without links."""
+        """The folders that files of external data may be in, with links resolved."""
         folders = [self.root] if self.root else [self.folder, self.real or self.folder]
         return [folder.resolve() for folder in folders]
 
@@ -185,11 +193,11 @@ class DataFiles:
 
     @contextmanager
     def _file(self, location: str, path: Path) -> Iterator[OpenFile]:
-        """Open the file at a path for the block; it must be the file that was first opened there,
-        unchanged.
+        """Yield the open file at a path; it must be the one that was first opened there, unchanged.
 
         Raises:
-            ModelError: the file is no plain one, another than the first, or was changed since.
+            ModelError: it is no plain file; or it is not the file that was first opened at this
+                path; or it was changed since then.
         """
         top = self._top(path)
         with _opened(top, path.relative_to(top).parts) as descriptor:
@@ -210,12 +218,12 @@ class DataFiles:
             yield file
 
     def _check_room(self, file: OpenFile, location: str, offset: int, nbytes: int) -> None:
-        """Check that a file has ``nbytes`` bytes from ``offset`` on, and the budget has room for
+        """Check that a file has ``nbytes`` bytes from ``offset`` on, and that ``max_bytes`` allows
         them.
 
         Raises:
             ModelError: the file is too short.
-            BudgetError: the budget has no room.
+            BudgetError: with these bytes, all data would exceed ``max_bytes``.
         """
         available = max(file.size - offset, 0)
         if offset < 0 or available < nbytes:
@@ -256,11 +264,11 @@ def _changed(location: str) -> ModelError:
 
 @contextmanager
 def _opened(top: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open a file for the block and yield its descriptor; no link is followed on the way.
+    """Yield the descriptor of a file that is opened for the block; no link is followed to reach it.
 
     Args:
         top: a folder.
-        parts: the names on the way from the folder to the file.
+        parts: the path from the folder to the file, as names of folders and, last, of the file.
     """
     descriptor = os.open(top, _FLAGS | os.O_DIRECTORY)
     try:
