@@ -80,9 +80,9 @@ class Facts:
         nbytes: bytes of the arrays that were computed.
         leaves: for a value, by name, the model's inputs that it depends on; filled on demand.
         made: for a value, by name, the sizes that an operator of VTensor has computed; they
-        overrule those in ``types``.
+            overrule those in ``types``.
         differences: for a node, by name, a text that says how the sizes of its operator in VTensor
-        differ from those of ONNX's inference.
+            differ from those of ONNX's inference.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -218,7 +218,7 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         node: the node.
         facts: the known types and values, which are extended.
         define: computes the output arrays of a node; if it returns None, ONNX's reference evaluator
-        computes them.
+            computes them.
 
     Raises:
         ModelError: the node is not as ONNX defines it, or its inputs do not fit.

@@ -175,7 +175,7 @@ class Network:
         local: cached results of ``local_of``: dim names of a node's operands by role. The keys hold
             the node's name and the ranks of its values.
         computed: cached results of ``defined_outputs``: output arrays, or None if no operator of
-        VTensor computes them.
+            VTensor computes them.
         overridable: inputs that initializers give a default; they are not in ``inputs``.
     """
 

@@ -49,10 +49,11 @@ def load_onnx(
 
     Args:
         model: path of a file, its bytes, or a ModelProto.
-        shapes: sizes of inputs by name; needed for the inputs that declare symbolic ones. An
-            initializer that is an input as well becomes an input of the graph if it is named here.
-        values: values of inputs by name, which become constants; needed for the inputs whose values
-            decide shapes.
+        shapes: sizes of inputs, by the input's name; needed for each input that declares symbolic
+            sizes. An initializer that is declared as an input as well becomes an input of the graph
+            if it is named here.
+        values: values of inputs, by the input's name; such an input becomes a constant. Needed for
+            the inputs whose values decide shapes.
         reference: whether nodes whose operators VTensor lacks become call-backs to ONNX's reference
             evaluator, which are slow; False refuses them.
         max_bytes: limit of the constants that are computed, in bytes; None is a Session's default.
@@ -95,7 +96,7 @@ def load_onnx(
 
 
 class Model:
-    """An ONNX model, read and checked once; a graph is made of it for each combination of sizes.
+    """An ONNX model that is read and checked once, and makes a graph for each combination of sizes.
 
     Args:
         model: path of a file, its bytes, a ModelFile, or a ModelProto, which must not change
@@ -153,7 +154,9 @@ class Model:
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """Names of the inputs whose values decide shapes, as far as earlier graphs have shown."""
+        """Names of the inputs whose values decide shapes, as far as earlier calls of ``graph``
+        found out.
+        """
         return tuple(self._deciding)
 
     @property
@@ -169,10 +172,10 @@ class Model:
         return _kinds(self._network.overridable)
 
     def overriding(self, names: Collection[str]) -> Model:
-        """Return the model with ``names``, which are in ``overridable``, as inputs without a
-        default.
+        """Return a model in which the initializers ``names`` are inputs without a default.
 
-        It shares arrays and nodes with this model, but nothing that was computed from defaults.
+        ``names`` are in ``overridable``. The result shares arrays and nodes with this model, but
+        nothing that was computed from the defaults.
         """
         model = copy(self)
         model._network = self._network.overriding(names)
@@ -182,7 +185,7 @@ class Model:
         return model
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
-        """Return the graph for these sizes of inputs, and for the values of some.
+        """Return the graph for given sizes of inputs, and for given values of some inputs.
 
         Raises:
             UnsupportedOperatorError: VTensor lacks operators of the model; the error lists all of
@@ -200,9 +203,9 @@ class Model:
             raise
 
     def _graph(self, shapes: Shapes, values: Values) -> Graph:
-        """Return the graph for sizes and values of inputs.
+        """Return the graph for given sizes and values of inputs.
 
-        The dim names of an earlier graph of the same kind (``_kind``) are used if there is one.
+        If an earlier graph has the same key ``_kind``, its dim names are used again.
         """
         checked = self._checked_values(values)
         sizes = self._bound_sizes(
@@ -243,12 +246,12 @@ class Model:
     ) -> tuple[NamedNetwork, Graph]:
         """Name the dims of the network and build its graph.
 
-        If an operator's sizes differ from those of ONNX's inference, both are done again with the
-        operators' sizes.
+        If the sizes of an operator in VTensor differ from those of ONNX's inference, names and
+        graph are made again with the operators' sizes.
 
         Args:
             named_of: infers types and names dims; it returns the named network.
-            outputs: dim names of the graph's outputs, by output.
+            outputs: dim names of the graph's outputs, by the output's name.
 
         Returns:
             The named network and its graph.
@@ -267,10 +270,10 @@ class Model:
     def traced(
         self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
     ) -> Graph | None:
-        """Return the graph as ``graph`` makes it, for the symbolic sizes of a trace.
+        """Return the graph as ``graph`` makes it, but for the symbolic sizes of a trace.
 
-        None if the sizes contradict the model, which ``graph`` reports; if a function or control
-        flow is expanded, which may depend on sizes; or if the model carries its graph's text.
+        None in three cases. The sizes contradict the model; ``graph`` reports this. A function or
+        control flow is expanded, which may depend on sizes. Or the model carries its graph's text.
 
         Args:
             shapes: sizes of inputs, symbolic or not.
@@ -308,7 +311,7 @@ class Model:
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]
     ) -> tuple[frozenset[str], tuple[int, ...]]:
-        """Return a key: graphs with equal keys have the same dim names and nodes.
+        """Return a key such that graphs with equal keys have the same dim names and nodes.
 
         The key holds the names of the inputs that have a value, and the ranks of the inputs for
         which the model declares no rank.
@@ -356,8 +359,8 @@ class Model:
         ]
 
     def _promised(self) -> dict[str, Names]:
-        """Return the dim names of the outputs whose rank follows from the model alone, by
-        output.
+        """Return the dim names of the outputs whose rank follows from the model alone, by output
+        name.
         """
         facts = self._symbolic.facts
         promised = {}
@@ -380,15 +383,16 @@ class Model:
         values: Mapping[str, Array] | None = None,
         pinned: Mapping[Key, Names] | None = None,
     ) -> NamedNetwork:
-        """Infer the model's types for sizes of inputs, and name the dims of its values.
+        """Return the network for given sizes of inputs, with its types inferred and its dims named.
 
-        ONNX's inference gives the sizes. If it refuses the model, or an operator has made other
-        sizes before, the operators do.
+        The sizes of values come from ONNX's inference. They come from VTensor's operators if ONNX's
+        inference refuses the model, or if sizes of an operator have differed from it before.
 
         Args:
-            sizes: sizes of every input, None for an open one; None for an input of open rank.
+            sizes: the size of each axis of every input, None if open; None for an input of open
+                rank.
             values: values of inputs that are known before a run.
-            pinned: prescribed dim names, by value.
+            pinned: prescribed dim names of a value's axes, by the value's name.
         """
         from vtensor.frontends.builder import name_values
         from vtensor.frontends.expansion import infer
@@ -412,10 +416,9 @@ class Model:
     def _operators_accept(
         self, sizes: Mapping[str, Sequence[int | None] | None], values: Mapping[str, Array] | None
     ) -> bool:
-        """Return whether VTensor's operators accept the sizes of a model that ONNX's inference
-        refuses.
+        """Return whether VTensor's operators accept sizes of inputs that ONNX's inference refuses.
 
-        EXAMPLE_SIZE replaces open sizes.
+        EXAMPLE_SIZE takes the place of each open size.
         """
         from vtensor.frontends.expansion import infer
 
@@ -490,9 +493,11 @@ class Model:
     def _check_shape(
         self, name: str, shape: Sequence[SupportsIndex], symbols: dict[str, tuple[str, int]]
     ) -> None:
-        """Check a given shape of input ``name`` against the declared one.
+        """Check that ``shape``, given for input ``name``, agrees with the shape that the model
+        declares.
 
-        Sizes of symbols are added to ``symbols``: by symbol, the input that has it and its size.
+        The declared shape may have symbols. Each is added to ``symbols`` with (name of the first
+        input that has it, its size).
 
         Raises:
             InputError: ``shape`` is no shape, or contradicts the declaration or an earlier input.

@@ -50,7 +50,7 @@ def traced_graph(
     outputs: Mapping[str, Names],
     trace: Trace,
 ) -> Graph:
-    """Return the graph of a network for symbolic sizes, from the names of an earlier graph.
+    """Return the graph of a network for symbolic sizes, with the dim names of an earlier graph.
 
     Args:
         earlier, values, reference, outputs: as for ``rebuilt``.
@@ -71,8 +71,9 @@ def traced_graph(
 
 
 class _Traced(Rebuilder):
-    """A builder of a graph of symbolic sizes; the arguments are those of ``Rebuilder``, and the
-    trace.
+    """A builder of a graph on symbolic sizes.
+
+    It takes the arguments of ``Rebuilder``, then the trace of the symbolic sizes.
     """
 
     def __init__(self, named: NamedNetwork, reference: bool, before: Facts, trace: Trace) -> None:
@@ -82,8 +83,9 @@ class _Traced(Rebuilder):
         self._stored: dict[int, StoredArray] = {}
 
     def _fold(self, node: NetworkNode) -> None:
-        """Compute a node that is known before a run; the result is traced if it depends on
-        sizes.
+        """Compute a node that is known before a run.
+
+        If the result depends on sizes, it is a ``SymbolicArray``, with rows in the trace.
         """
         inputs = [*map(self._known_input, node.proto.input)]
         if node.label == "Shape":
@@ -97,7 +99,8 @@ class _Traced(Rebuilder):
         """Return the array of a node's input, a SymbolicArray if it depends on sizes; None if
         unknown.
 
-        Floats decide no size: reading them does not count as observing the array.
+        Floats decide no size. So reading an array of floats here does not mark it as one whose
+        values may have decided something.
         """
         held = self._facts.arrays.origins().get(name)
         if isinstance(held, Original) and held.dtype.kind == "f":
@@ -105,7 +108,9 @@ class _Traced(Rebuilder):
         return self._facts.arrays.get(name)
 
     def _sizes(self, node: NetworkNode) -> Any:
-        """Return the output of a ``Shape`` node: an array, or a SymbolicArray for open sizes."""
+        """Return the output of a ``Shape`` node: an array, or a SymbolicArray if a size is
+        symbolic.
+        """
         [name] = node.proto.input
         sizes = self._facts.sizes(name)
         if sizes is None:
@@ -127,8 +132,8 @@ class _Traced(Rebuilder):
             given: its inputs, each an array or a SymbolicArray.
 
         Raises:
-            NotTraced: the node has several outputs or lacks an input; or its output for the current
-                sizes has another shape than its operator computes.
+            NotTraced: the node has several outputs or leaves an optional input out. Or the output
+                that is computed for the current sizes has another shape than the operator says.
         """
         if len(node.outputs) != 1 or "" in node.proto.input:
             raise NotTraced(f"{node.described} leaves an input out, or has several outputs")
@@ -174,7 +179,8 @@ class _Traced(Rebuilder):
         given: Sequence[Any],
         sample: Array,
     ) -> Any:
-        """Return the elements of a node's output as traced sizes, or None if they cannot be traced.
+        """Return the elements of a node's output as symbolic sizes, or None if they cannot be
+        traced.
 
         Args:
             made: computes the output from arrays of the inputs' elements.
@@ -285,10 +291,11 @@ _ROW_TYPES = (str, int, float, bool, type(None))
 
 
 def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None:
-    """Return the function of a row that computes a node and can be saved with the trace.
+    """Return the function that a row of the trace calls to compute a node, such that it can be
+    saved.
 
-    None if the function has no name under which it can be found again, or an attribute is not
-    plain.
+    None if ``ahead`` has no name under which a later process finds it again, or an attribute of the
+    node is neither number nor text.
 
     Args:
         node: the node.
@@ -331,7 +338,7 @@ def _ahead(node: NetworkNode) -> Ahead | None:
 
 @dataclass(eq=False)
 class _Described:
-    """The ``Values`` of a node of whose output only the sizes are needed, not the elements."""
+    """The ``Values`` for reading a node of which only the sizes of the output are needed."""
 
     facts: Facts
 

@@ -48,7 +48,7 @@ class ModelFile:
 
     @cached_property
     def digest(self) -> str:
-        """Digest, in hexadecimal, of VTensor's code and of the model's bytes except large weights."""
+        """Digest of VTensor's code and of the model's bytes except large weights, in hex."""
         facts = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
         digest = blake2b(facts.encode(), digest_size=16)
         digest.update(self.parts.rest)
