@@ -121,7 +121,7 @@ def explain(
 
 
 def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]:
-    """Return the Transforms of a run, their sums, and why libraries declined nodes, for ``--json``.
+    """Return, for ``--json``, the Transforms of a run, totals, and why libraries declined nodes.
 
     Args:
         graph: the plan's lowered graph.

@@ -55,7 +55,7 @@ Symbols = Mapping[str, Sequence[int | str | None] | None]
 
 
 def parse_sizes(text: str) -> dict[str, range]:
-    """Return the sizes for each name, from a text such as ``N=1..64,W=32..640:32``.
+    """Return a range of sizes for each name in a text such as ``N=1..64,W=32..640:32``.
 
     Raises:
         InputError: the text has another form, has a name twice, or has no or too many sizes.
@@ -84,9 +84,9 @@ def shapes_at(
     """Return the shapes of all inputs.
 
     Args:
-        declared: the sizes that the model declares, by input.
-        shapes: shapes from the command line, by input; they replace declared sizes.
-        sizes: sizes by name or ``INPUT[AXIS]``; they replace both.
+        declared: the sizes that the model declares, by name of the input.
+        shapes: shapes from the command line, by name of the input; they replace declared sizes.
+        sizes: further sizes, by the name of an open size or ``INPUT[AXIS]``; they replace both.
 
     Raises:
         InputError: the model has no such name, or a size stays open.
@@ -170,9 +170,9 @@ def show(request: SizesArguments, as_json: bool) -> None:
 
 
 def sizes_dict(request: SizesArguments) -> dict[str, Any]:
-    """Return the intervals of each open size in which one plan serves, for ``--json``.
+    """Return, for ``--json``, the intervals of each open size in which one plan serves.
 
-    While one size varies, the others have the first number of their ranges.
+    While one open size varies, each other one has the first number of its range.
 
     Raises:
         VTensorError: the model cannot be read, or an option is wrong.
@@ -269,7 +269,9 @@ def _interval_lines(name: str, row: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _change_text(node: str, changes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the changes of one node, out of all ``changes`` between two plans, as a line."""
+    """Return a line with the changes of one node; ``changes`` are all that differs between two
+    plans.
+    """
     parts = []
     for change in changes:
         if change["name"] == node:

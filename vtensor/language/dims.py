@@ -20,7 +20,7 @@ class DimSpec:
 
     Attributes:
         required, optional: the names that are written without and with ``?``.
-        open: True if the row has a ``*``: an operand may have any other dims as well.
+        open: True if the row has a ``*``. An operand may then have other dims as well.
         names: all names, in the order of the row.
     """
 
@@ -53,8 +53,8 @@ class DimSpec:
     def of_rank(self, rank: int) -> tuple[str, ...] | None:
         """Return the dims of an operand with ``rank`` axes, in the order of the row.
 
-        The optional dims that come first in the row are left out first. None if the row cannot have
-        ``rank`` names, or is open.
+        If there are fewer axes than names, optional dims are left out, those that come first in the
+        row first. None if that cannot give ``rank`` names, or if the row has a ``*``.
 
         >>> DimSpec.parse("N C D? H? W").of_rank(4)
         ('N', 'C', 'H', 'W')
@@ -122,7 +122,7 @@ def is_one(size: int) -> bool:
 def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
     """Return whether two tensors have the same dims, in any order, with the same sizes.
 
-    A symbolic size and the number 1 count as different, and add no guard.
+    A symbolic size counts as different from the number 1, without a guard.
 
     Args:
         dims, other: the sizes of each tensor by dim.

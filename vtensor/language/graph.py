@@ -63,10 +63,10 @@ class Graph:
         outputs: by name of each output, the name of its value, in order.
         nodes: the nodes by name, in order.
         sealed: True once the graph is immutable.
-        merged: the names of nodes that a simplification removed, each with the name of the node
-            that does its work now.
-        offers: by name of a node, the nodes after it that a library may fuse into it, in order; the
-            library takes the first few of them, or all.
+        merged: by name of a node that a simplification removed, the name of the node that now
+            computes its result.
+        offers: by name of a node, the nodes after it that its library may fuse into it (run in the
+            same step), in order. The library takes none, the first few, or all of them.
         rewritten: the number of applications of each rewrite rule, by the rule's name.
         applied: a pair for each application of a rewrite rule: the rule's name, and the name of the
             node at which its pattern ended.
@@ -90,7 +90,10 @@ class Graph:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Put ``name/`` before the names of nodes and constants that a block adds; scopes nest.
+        """Put ``name/`` before the names of nodes and constants that are added inside a ``with``
+        block.
+
+        Inside a second such block, both names stand before: ``outer/inner/``.
 
         >>> from ops import Relu
         >>> g = Graph()
@@ -111,7 +114,8 @@ class Graph:
         Args:
             name: the input's name.
             dims: sizes by dim, in the order of the axes of the user's arrays. A size of None is
-                open: each run decides it, the same for every input whose dim of this name is open.
+                open: each run decides it. All inputs in which the dim of this name is open have the
+                same size in it.
             dtype: element type.
 
         >>> from ops import Relu
@@ -288,7 +292,7 @@ class Graph:
         """Return a sealed copy of the graph with numbers in place of its open sizes.
 
         Args:
-            sizes: by name of each open size, its number.
+            sizes: for each open size, by its name, the number.
 
         Raises:
             DimError: a number is missing, or an operator refuses the sizes.

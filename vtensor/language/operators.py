@@ -252,17 +252,19 @@ def label_of(op: object) -> str:
 
 @dataclass
 class Context:
-    """The first argument of ``compute``: it names the outputs, and dispatches to libraries.
+    """The first argument of ``compute``: it gives names to outputs, and passes calls to libraries.
 
-    This base class calls no library and only checks; with it the graph builder infers shapes.
+    This base class calls no library; it only checks parameters and dims. ``Graph.add`` uses it to
+    infer the shapes of outputs.
 
     Attributes:
         node: the node's name, for errors and plans.
         device: the device that the node is placed on.
         op: the operator's name.
         names: the names of the outputs; empty for default names.
-        followers: operators that fusion offers to run inside this node's step, each with its other
-            operands. The routine that an invoker returns says whether it takes them.
+        followers: operators after this node that may be fused, that is, run inside this node's
+            step, each with its further operands. The routine that an invoker returns says how many
+            of them it takes.
     """
 
     node: str = ""
@@ -294,8 +296,8 @@ class Follower:
 
     Attributes:
         op: the follower's operator.
-        operands: the follower's inputs, without that output.
-        places: the indices at which that output is among all inputs of the follower.
+        operands: the follower's inputs other than that output.
+        places: the indices among all inputs of the follower at which it reads that output.
     """
 
     op: object
@@ -303,11 +305,12 @@ class Follower:
     places: tuple[int, ...] = (0,)
 
     def inputs(self, output: T, others: Sequence[T]) -> list[T]:
-        """Return a list with an object for each input of the follower, in order.
+        """Return an object for each input of the follower, in the order of its inputs.
 
         Args:
-            output: the object for the output that the follower reads, once for each time it does.
-            others: the objects for ``operands``.
+            output: the object for the output that the follower reads; it is repeated if the
+                follower reads that output several times.
+            others: the object for each of ``operands``.
         """
         operands = iter(others)
         count = len(self.places) + len(others)

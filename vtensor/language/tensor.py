@@ -71,7 +71,8 @@ class Storage(Protocol):
         """Return a new storage that holds an array.
 
         Args:
-            array: the elements; an axis for each axis of ``layout``, or for each dim.
+            array: the elements, with an axis for each axis of ``layout``, or for each dim if
+                ``layout`` is None.
             extents: the sizes by dim.
             layout: the layout of the array; None if it has an axis for each dim.
         """
@@ -113,11 +114,11 @@ class Option:
 
 @dataclass(frozen=True)
 class DimView:
-    """The relation of a view's dims to those of its base.
+    """How the dims of a view are made from those of its base, the tensor that it is a view of.
 
     Attributes:
-        names: by dim of the base, the dims of the view that it becomes: one renames it; several,
-            slowest first, split it. Empty for a tensor that is no view.
+        names: by dim of the base, the dims that it becomes in the view. One dim means that it is
+            renamed; several, slowest first, that it is split. Empty for a tensor that is no view.
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -421,7 +422,7 @@ class VTensor:
         The capsule shares this tensor's memory if the layout allows it.
 
         Args:
-            stream, max_version, dl_device, copy: as in the standard below.
+            stream, max_version, dl_device, copy: as in the standard that is named at the end.
 
         Raises:
             ContractError: the tensor has no elements in memory yet.

@@ -342,8 +342,8 @@ def _evaluated(node: ast.expr) -> Any:
 def _product(left: Any, right: Any) -> int | float:
     """Return the product of two numbers, of which one or both may be open sizes.
 
-    Python would repeat text and tuples, and its integers have no bound: a short line could take any
-    amount of memory.
+    Python's own ``*`` would also repeat texts and tuples, and its integers have no bound, so a
+    short line could take any amount of memory.
 
     Raises:
         GraphError: a factor is no number, or the product exceeds ``_MAX_PRODUCT``.

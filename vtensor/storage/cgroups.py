@@ -39,7 +39,8 @@ def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[in
 
 
 def _around(root: Path, path: str) -> Iterator[Path]:
-    """Yield ``root`` and each folder below it on the way to the control group ``path``, inclusive.
+    """Yield ``root``, then each folder from it down to that of the control group ``path``,
+    inclusive.
 
     In a container, the inner folders may not exist.
     """

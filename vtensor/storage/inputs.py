@@ -41,7 +41,8 @@ class Port:
     any_rank: bool = False
 
     def of_rank(self, rank: int) -> Port:
-        """Return a port of this rank, with open sizes, if ``any_rank`` is True; else this port.
+        """Return this port; if ``any_rank`` is True, a port with ``rank`` axes of open sizes
+        instead.
 
         >>> print(Port("x", "f32", (), (), any_rank=True).of_rank(2))
         x : f32 D0=? D1=?
@@ -254,9 +255,10 @@ class Feed:
 
     Attributes:
         part: the elements, contiguous in memory, and their layout.
-        given: the array in the caller's memory.
-        dims: the dim names in the order of the port.
-        elements: returns the elements that the caller's memory now has, with an axis for each dim.
+        given: the caller's array, from which ``part`` was made, as a view or a copy.
+        dims: the dim names, in the order of the port.
+        elements: returns the elements that the caller's memory has at that time, with an axis for
+            each dim.
     """
 
     part: Part
@@ -275,7 +277,8 @@ class Feed:
 
 
 def feed_of(value: object, port: Port) -> Feed:
-    """Return an input of a run: in the caller's memory if that is dense, else copied.
+    """Return an input of a run; if the caller's array is dense, it stays in place, else it is
+    copied.
 
     A copy has its axes in the order of the port's dims. If a VTensor's dims have the port's names,
     they may be in any order; else they must be in the port's order.
@@ -315,7 +318,8 @@ def memory_of(value: object, port: Port) -> Feed:
     """Return an input of a run, as ``feed_of`` does, in memory that later runs may read again.
 
     Args:
-        value: a VTensor, an array, or an object whose memory can be shared; no numbers in lists.
+        value: a VTensor, an array, or an object whose memory can be shared; numbers in lists have
+            none.
         port: the input's port.
 
     Raises:
@@ -455,7 +459,7 @@ def parse_layouts(
     Args:
         requested: the layouts or their texts by name of the input or output; None is no layouts.
         ports: the inputs or outputs that may be named.
-        label: the argument's name in errors.
+        label: the name of the argument ``requested`` in errors.
         any_too: True also accepts the layout ANY.
 
     Raises:

@@ -1,4 +1,6 @@
-"""Files that stay open after a first reading, and are read again only if unchanged."""
+"""Files that stay open after a first reading; they can be read again as long as they are
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ _SAMPLES, _SAMPLE = 16, 64
 
 
 class State(NamedTuple):
-    """The facts by which two versions of a file are told apart.
+    """Facts about a file that differ if its bytes were changed.
 
     ``changed_ns`` is the only time that a program cannot set back: tools that restore
     ``modified_ns`` (``cp -p``, ``rsync -t``, ``tar``) still advance it. A new name or mode advances
@@ -179,7 +181,9 @@ class OpenFile:
         return True
 
     def is_same(self, facts: os.stat_result) -> bool:
-        """Return whether facts from ``os.stat`` are those of this file, changed or not."""
+        """Return whether facts from ``os.stat`` are about this file, whether it was changed or
+        not.
+        """
         return (facts.st_dev, facts.st_ino) == self._state[:2]
 
     @property

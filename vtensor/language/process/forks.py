@@ -39,10 +39,11 @@ _RELEASE = methodcaller("release")
 
 
 def process_lock(order: int = 1) -> threading.RLock:
-    """Return a new lock for which forks wait, so that a forked child finds it free.
+    """Return a new lock for which forks wait until no other thread holds it.
 
-    The data that the lock guards is then consistent in the child. A child has only the thread that
-    forked: a lock that another thread held at the fork would never be released.
+    A forked child has only the thread that forked, so a lock that another thread held at the fork
+    would never be released there. With this lock, the child finds it free, and the data that it
+    guards is consistent.
 
     Args:
         order: a thread that holds the lock may acquire locks of a higher order only.
@@ -54,10 +55,10 @@ def process_lock(order: int = 1) -> threading.RLock:
 
 
 class OwnLock:
-    """A lock for which no fork waits: a forked child gets a new lock.
+    """A lock for which no fork waits; a forked child gets a new lock instead.
 
-    For locks that may be held for long. In the child, the data that the lock guards may be
-    inconsistent, since the fork may interrupt a change of it.
+    It is for locks that are held for long. In the child, the data that the lock guards may be
+    inconsistent, since a fork may come in the middle of a change.
     """
 
     def __init__(self) -> None:
@@ -72,9 +73,10 @@ class OwnLock:
 def locked(lock: threading.RLock, acquire: Callable[[], bool], work: Callable[[], T]) -> T | None:
     """Run ``work`` with a lock held and return its result; None if ``acquire`` returns False.
 
-    The handler of a signal may raise an exception after any call, the one that acquires the lock
-    included. Only the lock itself then knows whether this thread holds it, so every way out begins
-    with an attempt to release it. ``with lock:`` is as safe, for a wait without a limit.
+    The handler of a signal may raise an exception after any call, also right after the call that
+    acquires the lock. Only the lock itself then knows whether this thread holds it. So however this
+    function ends, it first tries to release the lock. ``with lock:`` is as safe, but can only wait
+    without a limit.
 
     Args:
         lock: must not be held by the calling thread, unless ``acquire`` is a function in C.
@@ -102,9 +104,12 @@ def _another_thread_imports() -> bool:
 
 
 def _before_fork() -> None:
-    """Acquire all locks, in order, when no other thread imports, or after ``PATIENCE_S`` seconds.
+    """Acquire all locks of ``process_lock``, in their order, and Python's import lock, until a fork
+    is over.
 
-    Python's import lock is held until the fork is over, so that no other thread begins an import.
+    If another thread is importing a module of ``PACKAGES``, the locks are released and acquired
+    again later, until it is done, but for at most ``PATIENCE_S`` seconds. While Python's import
+    lock is held, no other thread begins an import.
     """
     _forking.append(True)
     until = monotonic() + PATIENCE_S
@@ -120,7 +125,7 @@ def _before_fork() -> None:
 
 
 def _release_all() -> None:
-    """Release the locks that ``_before_fork`` has acquired, as far as they are not released yet."""
+    """Release those locks of ``_before_fork`` that this thread still holds."""
     try:  # noqa: SIM105  # an exception may also come after the call of ``suppress``
         # one call removes and releases each lock: no exception can come between
         any(map(_RELEASE, iter(_acquired.pop, None)))
@@ -143,10 +148,10 @@ def _after_fork_in_child() -> None:
 
 
 def _hold_logging() -> None:
-    """Acquire the lock of ``logging`` if the module was imported while this fork waited.
+    """Acquire the lock of ``logging`` if that module was imported while this fork waited.
 
-    ``logging`` registers a callback that acquires the lock before a fork, too late for this fork,
-    and callbacks that release the lock after a fork; they run after this fork, too.
+    On import, ``logging`` registers functions that acquire its lock before a fork and release it
+    after a fork. For the fork that is in progress, the first comes too late, but the second runs.
     """
     lock: Any = getattr(sys.modules.get("logging"), "_lock", None)
     if lock is not None and not lock._is_owned():

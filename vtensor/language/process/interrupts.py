@@ -21,7 +21,10 @@ _signal: Any = import_module("_signal")
 
 
 class Unfit(Exception):  # it is no error
-    """The base of exceptions by which planning declines an option; planning then tries another."""
+    """The base of exceptions by which a part of the planner declines something it cannot do.
+
+    The planner then tries another way.
+    """
 
 
 #: The errors that VTensor's code, native code included, raises for malformed data: a damaged entry
@@ -48,8 +51,8 @@ MALFORMED: tuple[type[Exception], ...] = (
 
 
 class ignored(suppress):  # noqa: N801  # as in contextlib
-    """Suppress errors of some kinds, as ``contextlib.suppress`` does, unless a signal's handler
-    raised them.
+    """Suppress errors of some kinds, as ``contextlib.suppress`` does, but none of a signal's
+    handler.
     """
 
     def __exit__(

@@ -1,6 +1,7 @@
-"""Rows: a closed trace (``vtensor/language/symbolic/trace.py``), in the process and as data.
+"""Rows: a trace to which nothing is added any more, in the process and as data that can be saved.
 
-A row is an operation on earlier values: arithmetic on sizes, a guard, a call. ``Rows.run``
+``trace.py`` records traces. A row is an operation on earlier values: arithmetic on sizes, a guard,
+a call. ``Rows.run``
 evaluates the rows in order for given sizes. A *place* is the index of a value in the list that
 ``Rows.run`` returns.
 """
@@ -77,13 +78,14 @@ REFUSALS = (
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A closed trace, which can be evaluated for other sizes.
+    """A closed trace (one to which nothing is added any more), which can be evaluated for other
+    sizes.
 
     Attributes:
         given: the places of the symbols, in order; a place is an index in the list that ``run``
             returns.
         count: the number of values, without constants.
-        constants: the values at places -1, -2, ...
+        constants: the constants; their places are -1, -2, ..., in order.
         rows: the rows, in order.
         sources: the origins of native constants, by index into ``constants``.
         was_data: True if the rows were read from data; GET then works on native objects only.
@@ -145,10 +147,10 @@ class Rows:
         return values
 
     def pruned(self, wanted: Collection[int]) -> Rows:
-        """Return a copy with only the rows that the values with the indices ``wanted`` need.
+        """Return a copy with only the rows that the values at the places ``wanted`` need.
 
-        All guards and all calls that may refuse sizes stay, too. The indices of values stay the
-        same.
+        All guards stay, too, and all calls that may say that the sizes are not possible. Values
+        keep their places (indices in the list that ``run`` returns).
         """
         used, needed = set(wanted), list[Row]()
         for row in reversed(self.rows):
@@ -219,7 +221,8 @@ Known = dict[Asked, "list[Any] | None"]
 
 
 def evaluated(rows: Rows, numbers: Sequence[int], known: Known) -> list[Any] | None:
-    """Return ``rows.run(numbers)``, which is computed once for each combination of numbers.
+    """Return ``rows.run(numbers)``; it is kept in ``known``, and computed once for the same
+    numbers.
 
     None if a guard fails or a called function refuses.
 
@@ -298,20 +301,25 @@ class _Reader:
         return kind, target, which, places, None
 
     def _read(self, place: Any) -> int:
-        """Return ``place`` after checking that it is the index of a value that is known by now.
+        """Return ``place`` after checking that a constant, a symbol or an earlier row has made its
+        value.
+
+        A place is the index of a value in the list that ``Rows.run`` returns.
 
         Raises:
-            ValueError: no constant, symbol or earlier row has this index.
+            ValueError: none of these has made a value at this place.
         """
         if type(place) is not int or place not in self._kinds:
             raise ValueError(f"no rows: nothing has made {place}")
         return place
 
     def _add(self, place: Any, kind: int) -> None:
-        """Note that a row of this kind computes the value with the index ``place``.
+        """Note that a row of this kind computes the value at a place.
+
+        A place is the index of a value in the list that ``Rows.run`` returns.
 
         Raises:
-            ValueError: there is no such index, or another row computes that value.
+            ValueError: there is no such place, or another row computes its value.
         """
         if type(place) is not int or not 0 <= place < self._count or place in self._kinds:
             raise ValueError(f"no rows: {place} is no place for a value")
@@ -329,7 +337,7 @@ def _public(name: Any) -> str:
 
 
 def _operands(row: Row) -> Sequence[int]:
-    """Return the indices of the values that a row reads."""
+    """Return the places of the values that a row reads, as indices in the list of ``Rows.run``."""
     kind, _, which, a, b = row
     if kind in (TWO, GUARD):
         return a, b

@@ -1,7 +1,8 @@
-"""Constants that depend on symbolic sizes: positions, masks, shapes that a model computes.
+"""Constants that depend on symbolic sizes, such as positions, masks and shapes that a model
+computes.
 
-The shape of a symbolic array has symbolic sizes; the elements of a small array of integers may be
-symbolic, too. For other sizes, rows of the trace compute the array, by NumPy.
+Sizes of such an array may be symbolic; the elements of a small array of integers may be symbolic,
+too. When the trace is evaluated for other sizes, a row of it computes the array with NumPy.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class StoredArray:
 
 @dataclass(frozen=True, eq=False)
 class Computes:
-    """The function that computes a node's output before a run.
+    """A function from a node's input arrays to its output, with the node's attributes.
+
+    It is called when the output is computed before a run.
 
     Attributes:
         function: the ``compute`` of an ``Ahead``: called with a function that returns an attribute
@@ -78,10 +81,10 @@ class SymbolicArray:
     Attributes:
         trace: the trace of the symbolic sizes.
         shape: the array's sizes; they may be symbolic.
-        sample: the array for the current numbers of the symbols.
+        sample: the array for the current numbers of the symbols, as a NumPy array.
         function: computes the array for other sizes; its arguments are ``sources``.
-        sources: arrays, symbolic arrays, a model's arrays (``StoredArray``), plain arguments and
-            symbolic sizes.
+        sources: the arguments of ``function``: arrays, symbolic arrays, a model's arrays
+            (``StoredArray``), plain values and symbolic sizes.
         elements: the elements, some of them symbolic, as a NumPy array of objects; None if they are
             not traced.
     """
@@ -165,11 +168,11 @@ class SymbolicArray:
         return self._known[key]
 
     def reshape(self, *shape: Any) -> Any:
-        """Return the same elements under other sizes.
+        """Return an array of the same elements with other sizes.
 
         Args:
-            shape: one argument: a tuple of sizes; or -1, if the elements are traced: they are then
-                returned as a flat NumPy array.
+            shape: one argument, a tuple of sizes or -1. If it is -1, the elements must be traced;
+                the result is then a flat NumPy array of them.
         """
         if shape == (-1,) and self.elements is not None:
             return self.elements.reshape(-1)
@@ -185,7 +188,8 @@ class SymbolicArray:
         return SymbolicArray(self.trace, shape, sample, turned, (self, axes), elements)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        """Refuse NumPy, which would read the values for the current sizes only.
+        """Raise an error if NumPy asks for the array: it would get the elements for the current
+        sizes only.
 
         Raises:
             NotTraced: always; the trace can no longer be used.
@@ -202,9 +206,9 @@ class SymbolicArray:
 
 
 def spread(array: Any, sizes: Sequence[int], under: Sequence[int]) -> Any:
-    """Return a constant, broadcast and then reshaped, as an array.
+    """Return a constant that is broadcast to ``sizes`` and then reshaped to ``under``.
 
-    It is a ``SymbolicArray`` if a size is symbolic.
+    The result is a ``SymbolicArray`` if one of these sizes is symbolic.
 
     Args:
         array: the constant.

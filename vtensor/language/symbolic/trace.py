@@ -1,11 +1,12 @@
 """Traces: Python's arithmetic, comparisons and calls on symbolic sizes, recorded as rows.
 
 Planning runs once on symbolic sizes (``SymbolicSize``). A symbolic size has a *current number*, for
-which it stands in this run. Each operation on a symbolic size is a row and gives another symbolic
-size. Each comparison is answered for the current numbers, and is a guard: a row with that answer.
-``Rows.run`` evaluates the rows for other sizes. If every guard has its answer, Python would take
-the same path with these sizes, and the result of planning holds for them once their numbers are put
-in. If a guard fails, the trace says nothing about these sizes.
+which it stands in this run. Each operation on a symbolic size adds a row and gives another symbolic
+size. Each comparison is answered for the current numbers and adds a guard, which is a row with that
+answer. ``Rows.run`` evaluates the rows for other sizes. If the comparison of every guard has the
+same answer for them, Python would take the same path with these sizes. The result of planning then
+holds for them, once their numbers are put in. If a guard has another answer, the trace says nothing
+about these sizes.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Trace:
     Attributes:
         values: the values for the current numbers of the symbols, by place.
         failed: why the trace cannot be used; empty if it can.
-        pinned: True if the exact number of a symbolic size was needed, so that few other sizes pass
-            the guards.
+        pinned: True if the exact number of a symbolic size was needed. A guard then requires this
+            number, so the trace holds for few other sizes.
 
     >>> trace = Trace()
     >>> n, c = trace.size(6), trace.size(3)
@@ -218,7 +219,8 @@ class Trace:
         """Add a row, unless there is an equal one; return its result's index in ``values``.
 
         Args:
-            key: the row without its target: the kind and three parts.
+            key: the row without the place of its result: its kind, then three parts that depend on
+                the kind.
             value: the result for the current numbers of the symbols.
         """
         self._check_open()
@@ -260,10 +262,10 @@ def _key(value: Any) -> Hashable:
 class SymbolicSize(_Integer):
     """A symbolic size: a value of a trace. Its class is no ``int``, but ``__class__`` is.
 
-    An operation that needs the number itself (an index) gets the current number and adds a guard
-    that the size equals that number. The text of a symbolic size is not that of its number: it is
-    enclosed in a mark (``MARK``) that no name has. Sizes with the same text are equal, and
-    ``is_open`` finds text that was made of sizes.
+    An operation that needs the number itself, such as indexing, gets the current number and adds a
+    guard that the size equals that number. The text of a symbolic size is not that of its number.
+    It is enclosed in a mark (``MARK``) that occurs in no name, so that ``is_open`` can find texts
+    that contain symbolic sizes. Sizes with the same text are equal.
 
     Attributes:
         trace: the trace.
@@ -305,7 +307,10 @@ class SymbolicSize(_Integer):
     __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
-        """Format ``repr(self)``, not the number; messages that have this text are not shown."""
+        """Format ``repr(self)``, not the number.
+
+        A message with this text is not shown to users.
+        """
         return format(repr(self), spec)
 
     def __bool__(self) -> bool:
