@@ -21,8 +21,8 @@ from vtensor.errors import VTensorError
 
 A = TypeVar("A", bound=Answer)
 
-#: Environment variables of every worker process: the first forbids a lower precision than the
-#: requested one, the second limits messages. Then the variables that set the number of threads.
+#: Environment variables of every worker process: one forbids a lower precision than the requested
+#: one, one limits messages. Then the variables that set the number of threads.
 _ENVIRONMENT = {"ONEDNN_DEFAULT_FPMATH_MODE": "STRICT", "TF_CPP_MIN_LOG_LEVEL": "2"}
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

@@ -21,7 +21,7 @@ from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Starte
 from vtensor.benchmark.peer import Peer, Task, peer_at
 from vtensor.errors import PeerError, VTensorError
 
-#: The name of a process's peak memory in ``/proc/self/status``. ``ru_maxrss`` would not do: it
+#: The name of a process's peak memory in ``/proc/self/status``. ``ru_maxrss`` is not used, since it
 #: includes the memory that the parent process had.
 _PEAK = "VmHWM:"
 

@@ -98,7 +98,7 @@ def _known_names() -> dict[str, Path]:
     return files
 
 
-#: The errors of finding, reading and parsing a module.
+#: The errors that finding, reading or parsing a module may raise.
 UNREADABLE = (VTensorError, SyntaxError, ValueError, OSError, RuntimeError)
 
 

@@ -46,7 +46,7 @@ from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph
 
-#: The words for the basis of a node's time.
+#: Words for what the time of a node is based on, a measurement or an estimate.
 BASIS_WORDS = {
     "measured": "measured",
     "calibrated": "estimated from the machine's measured peaks",

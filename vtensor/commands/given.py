@@ -36,8 +36,8 @@ ValueOption = Annotated[
 #: The most bytes of a protocol buffer.
 _MAX_PROTO_BYTES = (1 << 31) - 1
 
-#: The element type and the sizes of each input. A size is None if each run decides it; None in
-#: place of the sizes if each run decides the rank as well.
+#: By name of the input, (element type, sizes). A size is None if each run decides it; the sizes are
+#: None if each run decides the rank as well.
 Inputs = Mapping[str, tuple[str, tuple[int | None, ...] | None]]
 
 

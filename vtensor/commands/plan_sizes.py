@@ -41,7 +41,7 @@ SizesOption = Annotated[
     ),
 ]
 
-#: The most sizes of one name: a plan is made for each.
+#: The most sizes in the range of one name. A plan is made for each of them.
 MAX_SIZES = 2000
 
 #: The most changed nodes that are shown between two intervals; --json has all.
@@ -49,8 +49,8 @@ SHOWN_NODES = 6
 
 _RANGE = re.compile(r"(?P<name>.+)=(?P<first>\d+)\.\.(?P<last>\d+)(:(?P<step>\d+))?")
 
-#: The sizes of each input that a model declares: numbers, names, or None for an open size without a
-#: name. None in place of the row if it declares no rank.
+#: By name of the input, the sizes that a model declares: numbers, names, or None for an open size
+#: without a name. None instead of a sequence if the model declares no rank.
 Symbols = Mapping[str, Sequence[int | str | None] | None]
 
 

@@ -249,8 +249,8 @@ class Builder:
             names = self._named.names[name]
             dims = self._dims(name, self._named.pinned.get(name, names))
             value = self._graph.input(name, dims, declared.dtype)
-            # The bodies of functions and loops may make one dim of two dims of an input: nodes
-            # then read the input under the unified names.
+            # The body of a function or loop may declare that two dims of an input are one. The
+            # nodes then read the input through a Rename, under names that agree with this.
             self._data[name] = self._with_names(value, names, name)
         self._nodes()
         if self._needed and not self._problems.remain_with(

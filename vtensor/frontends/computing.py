@@ -23,7 +23,7 @@ from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.evaluations import NormalEvaluation
 
-#: For each operand: the element type; name and size of each dim.
+#: For each operand, (element type, (name, size) of each dim).
 Kinds = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 

@@ -27,8 +27,9 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
-#: Largest number of elements of all inputs, and of all outputs, of a node whose outputs are cached.
-#: Arithmetic on shapes is so small; layers of a network repeat it, and graphs of other sizes do.
+#: A node's outputs are cached only if its inputs, and its outputs, have at most so many elements in
+#: all. Arithmetic on shapes has no more, and is repeated in the layers of a network and in its
+#: graphs for other sizes.
 _MAX_CACHED_ELEMENTS = 64
 
 #: Largest number of nodes whose outputs are cached: each combination of sizes adds some.

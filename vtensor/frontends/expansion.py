@@ -32,8 +32,8 @@ from vtensor.frontends.values import shape_makers
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import replace
 
-#: Largest number of nodes that unrolled loops may become. The number of iterations is not known
-#: before they are unrolled: each one decides only whether there is another.
+#: Largest number of nodes that unrolled loops may become. It is needed since the number of
+#: iterations is not known before: each iteration decides only whether there is another one.
 MAX_LOOP_NODES = 1 << 13
 
 

@@ -32,8 +32,9 @@ from vtensor.language.tensor import VTensor
 
 #: The default opset, and the oldest that can be written.
 OPSET = 17
-#: Weights of more bytes in total go to a data file: in the model's file there would be three copies
-#: at once, in the graph, the protocol buffer and its bytes; and a protocol buffer ends at 2 GiB.
+#: If all weights together have more bytes, they go to a data file. In the model's file, there would
+#: be three copies in memory at once: in the graph, in the protocol buffer and in its bytes. Also, a
+#: protocol buffer has at most 2 GiB.
 EXTERNAL_BYTES = 64 << 20
 #: Tensors of fewer bytes stay in the model's file: shape inference reads them.
 INSIDE_BYTES = 1 << 10

@@ -38,13 +38,14 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.storage.budget import REMEDY
 
-#: Largest number of elements of a constant whose values inference gets: shapes, axes, pads, scales.
+#: Type inference gets the values of a constant only if it has at most so many elements, as shapes,
+#: axes, pads and scales do.
 _SHOWN_ELEMENTS = 4096
 
 #: Operators whose outputs are the sizes of their input.
 _SIZES = ("Shape", "Size")
 
-#: Operators that this file computes; VTensor's definitions or ONNX's evaluator compute others.
+#: Operators that this module computes itself, without VTensor's definitions or ONNX's evaluator.
 OWN = (*_SIZES, "Constant", "ConstantOfShape")
 
 #: Element types, and the largest number of bytes, of constants that are read without ONNX's checks.
@@ -53,7 +54,7 @@ _SIMPLE = frozenset(
 )
 _MAX_SIMPLE_BYTES = 1 << 16
 
-#: Fields of an attribute, and of its tensor, other than the value.
+#: The fields of an attribute, and of its tensor, that are not the value.
 _ATTRIBUTE_FIELDS = {"name", "type", "doc_string"}
 _TENSOR_FIELDS = {"dims", "data_type", "name", "doc_string"}
 
@@ -65,7 +66,7 @@ class InputsRefused(ModelError):
     """Raised if ONNX's shape inference reports an error for the inputs of a node."""
 
 
-#: The inputs that a value depends on; None if it cannot be known before a run.
+#: Names of the model's inputs that a value depends on; None if it cannot be known before a run.
 Leaves = tuple[str, ...] | None
 
 
@@ -148,7 +149,8 @@ def differ(inferred: Sizes, made: Sizes) -> bool:
     )
 
 
-#: Returns the values of the outputs of a node with known inputs; None if it has no definition.
+#: Returns the output arrays of a node with known inputs; None if no operator of VTensor can compute
+#: them.
 Define = Callable[[Network, NetworkNode, Facts], list[Array] | None]
 
 
@@ -599,7 +601,8 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define)
     if op_type == "Constant" and "value" in attributes:
         return [tensor_array(attributes["value"].t, network.files)]
     if op_type == "ConstantOfShape":
-        # A view of one element: memory is allocated once, in the layout that a library asks for.
+        # A view that repeats one element: memory is only allocated when a library asks for a layout
+        # of it.
         value = attributes.get("value")
         element = np.zeros(1, np.float32) if value is None else tensor_array(value.t, network.files)
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]

@@ -90,7 +90,7 @@ def _onnx_function(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProt
     except Exception as error:  # bindings raise errors of any kind
         pass_signals(error)
         return None
-    return _parsed(body) if body else None  # ONNX has none for these types: the node is missing
+    return _parsed(body) if body else None  # None: ONNX has no function for these types
 
 
 def _parsed(function: bytes) -> FunctionProto:

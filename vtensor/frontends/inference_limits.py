@@ -11,10 +11,11 @@ from onnx import NodeProto, TensorProto, TypeProto, helper
 
 from vtensor.frontends.tensors import MAX_RANK
 
-#: Largest number of elements of a one-dim tensor of integers that may be a shape.
+#: Largest number of elements of a one-dim tensor of integers of which inference gets the size.
 _MAX_SHAPE_ELEMENTS = 4096
 
-#: Prefix of the name of a size that inference must not know; no model's own name begins with it.
+#: Prefix of the symbol that stands for a size that inference must not know. No model's own name
+#: begins with it.
 _HIDDEN_SIZE = "\0long "
 
 

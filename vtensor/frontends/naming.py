@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from vtensor.language.records import dataclass
 
 Names = tuple[str, ...]
-#: Key of a value while names are found: its name, or for a constant, a key for each use.
+#: Key of a value while dim names are found: its name; a constant has one key for each node input
+#: that reads it.
 Key = Hashable
 K = TypeVar("K", bound=Hashable)
 #: An axis of a value: the value and the number of the axis.

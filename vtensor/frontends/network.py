@@ -53,7 +53,8 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: Texts that exporters write for a size without a name. One without letters and digits counts, too.
+#: Texts that exporters write for a size without a name. A text without letters and digits counts as
+#: one, too.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
@@ -82,8 +83,8 @@ class NetworkNode:
         proto: the ONNX node.
         opsets: opset version by domain; for a node from a function's body, those that the function
             imports.
-        origin: the node that this one replaces a part of, if a function or control flow was
-            expanded.
+        origin: the node that this one and others have replaced, if it comes from a function or from
+            control flow; None for the model's own nodes.
     """
 
     name: str
@@ -320,7 +321,7 @@ def _network(
         label: name of the model in errors.
         files: files of external data; None for a model from memory without a root.
         max_bytes: limit of the constants that are computed, in bytes.
-        have: arrays of an earlier read that were not read yet, by name; they are used again.
+        have: the deferred arrays of an earlier read, by name; they are used again.
 
     Raises:
         ModelError: the model is inconsistent.

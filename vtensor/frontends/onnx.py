@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from vtensor.frontends.files.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
-#: Size in place of an open one when operators compute sizes; image networks halve it five times.
+#: The size that takes the place of an open one when operators compute sizes. It is 2**5, since
+#: networks for images halve sizes five times.
 EXAMPLE_SIZE = 32
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
@@ -122,18 +123,20 @@ class Model:
             model, max_bytes=max_bytes, external_data_root=external_data_root, earlier=earlier
         )
         self._deciding: dict[str, None] = {}
-        #: Whether operators compute all sizes, since ONNX's inference was wrong before.
+        #: Whether VTensor's operators compute all sizes, because ONNX's inference was wrong before.
         self._own_sizes = False
-        #: By node, how its operator's sizes differ from those of ONNX's inference.
+        #: By a node's name, a text that says how the sizes of its operator differ from ONNX's
+        #: inference.
         self.differences: dict[str, str] = {}
         self._earlier: dict[Hashable, NamedNetwork] = {}  # by ``_kind``
         ready()  # fills the registry, through which spellings are found
         stored = self._network.stored
-        #: The graph's text that the model carries, None if there is none; and the graph, None also
-        #: if writing it as ONNX does not give the model's nodes.
+        #: The text of the graph that the model carries, and that graph. Both are None if it carries
+        #: no text; the graph is None also if it does not give the model's nodes when it is written
+        #: as ONNX.
         self.text = stored
         self.stored = stored_graph(stored) if stored else None
-        #: The arrays that are read later.
+        #: The model's arrays that are read on demand, or from other files.
         self.deferred = self._network.deferred
 
     @property

@@ -78,7 +78,7 @@ def _output(
     if kind is None or sizes is None or None in sizes:
         for index, given in enumerate(node.proto.input):
             if given and reader.input(index).dtype in INTEGERS:
-                reader.constant(index)  # may decide the sizes: raises if its value can be given
+                reader.constant(index)  # raises if a given value could decide the sizes
         raise reader.refuse(
             f"the sizes of output {place} ({name!r}) are decided by data, or ONNX's shape "
             "inference does not know them"

@@ -283,10 +283,11 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
     return facts.arrays[node.outputs[0]]
 
 
-#: Largest difference that the order of a sum makes, in roundings of the array's largest element.
+#: Largest difference that may come from another order of summation, as a multiple of the rounding
+#: error of the array's largest element.
 ROUNDINGS = 4
 
-#: Types of attributes that rows of a trace can hold.
+#: Types of attribute values that rows of a trace can hold.
 _ROW_TYPES = (str, int, float, bool, type(None))
 
 

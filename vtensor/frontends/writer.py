@@ -96,16 +96,17 @@ class _GraphWriter:
         self._taken = TakenNames([*graph.values, *graph.outputs, *graph.nodes])
         #: The values that are written by now.
         self._written = {*graph.inputs, *graph.constants}
-        #: For each delivered value, its first output name.
+        #: For each value that the graph delivers, the name of the first output that delivers it.
         self._delivered = {name: alias for alias, name in reversed(graph.outputs.items())}
         self.names = {name: self._name(name) for name in graph.values}
         self._readers: dict[str, list[Node]] = defaultdict(list)
         for node in graph.nodes.values():
             for name in node.inputs:
                 self._readers[name].append(node)
-        #: Constants that no node reads yet: the first use may reshape them in place.
+        #: Constants that no node reads yet; instead of adding a node, the first use may reshape
+        #: them.
         self._unused = {self.names[name] for name in graph.constants}
-        #: Names of transposed and reshaped values, by operator, input and parameter.
+        #: Names of transposed and reshaped values, by (operator, input, permutation or sizes).
         self._forms: dict[tuple[str, str, tuple[int, ...]], str] = {}
         arrays = {self.names[name]: array for name, array in graph.constants.items()}
         self.exported = OnnxGraph({"": opset}, arrays=arrays)

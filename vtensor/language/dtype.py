@@ -50,7 +50,7 @@ _ML_DTYPES_NAMES: dict[str, str] = {
     "u2": "uint2",
 }
 
-#: Floats of at most 8 bits, and integers of fewer than 8: no kernel computes in these types.
+#: Floats of at most 8 bits, and integers of fewer than 8 bits. No kernel computes in these types.
 NARROW_FLOATS = tuple(name for name in _ML_DTYPES_NAMES if name[0] == "f")
 NARROW_INTEGERS = tuple(name for name in _ML_DTYPES_NAMES if name[0] in "su")
 

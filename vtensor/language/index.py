@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vtensor.language.process.forks import locked, process_lock
 
 #: The lock that is held while modules that register operators are imported; a fork waits for it.
-#: A thread that holds another process lock never acquires this one.
+#: A thread that holds another lock of ``process_lock`` never acquires this one.
 importing = process_lock(0)
 
 

@@ -87,8 +87,8 @@ class SeveralOutputs(Protocol):
         """The method that returns the outputs."""
 
 
-#: The operators by name. The registry in use (``libdesc.registry``) shares the dict ``data`` of
-#: this table, or replaces it by a dict of its own.
+#: The operators by name. The registry in use (``libdesc.registry``) has the same dict ``data`` as
+#: this table, or puts a dict of its own into it.
 OPERATORS = OperatorTable()
 
 

@@ -111,9 +111,10 @@ class Match:
         return self.values[name] if name in self.values else self.parameters[name]
 
 
-#: The condition of a rule. Returns further parameters by name; None if the rule does not hold for
-#: the match. A hole of the replacement that the pattern lacks becomes a new constant: the function
-#: returns, under the hole's name, a pair of the array and the names of its dims.
+#: The condition of a rule. It returns further parameters of the replacement, by name; None if the
+#: rule does not hold for the match. If the replacement has a hole that the pattern lacks, the hole
+#: becomes a new constant. The function then returns, under the hole's name, (array, names of its
+#: dims).
 Given = Callable[[Match], Mapping[str, Any] | None]
 
 

@@ -401,8 +401,8 @@ class VTensor:
         if raw:
             return proto
         if self.dtype in ("f16", "bf16", *NARROW_FLOATS) and bits(self.dtype) >= 8:
-            # The field holds the elements' bits as integers; the way through Python's floats would
-            # change some of them.
+            # The field holds the elements' bits as integers. They are taken from memory, since a
+            # conversion to Python's floats would change some of them.
             proto.ClearField("raw_data")
             codes = array.view(f"u{array.itemsize}")
             proto.int32_data.extend(codes.ravel().tolist())

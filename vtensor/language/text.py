@@ -58,7 +58,7 @@ _UNREADABLE = (
 #: The largest integer that a product may be: the largest s64.
 _MAX_PRODUCT = (1 << 63) - 1
 _RESERVED = {"graph", "input", "constant", "output", "as", ":", "=", "@"}
-#: A piece of an operator's parameters: quoted text, a parenthesis, or anything else.
+#: A piece of the text of an operator's parameters: quoted text, a parenthesis, or anything else.
 _PIECE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+"""
 
 

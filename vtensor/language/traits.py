@@ -32,10 +32,10 @@ class Commutes(Trait):
     """The operator is commutative and associative, except for rounding."""
 
 
-#: The kinds of ``Structural``. Parameters of their operators: ``rename`` takes ((old, new), ...),
-#: ``reshape`` takes ((name, size), ...), ``slice`` takes axes, starts, ends and steps. ``bias``
-#: takes none: it adds its second operand along that operand's dims. Operators of the other kinds
-#: have the parameters of the ONNX operator in their first spelling.
+#: The kinds of ``Structural``, and the parameters of their operators. ``rename`` has ((old, new),
+#: ...); ``reshape`` has ((name, size), ...); ``slice`` has axes, starts, ends and steps. ``bias``
+#: has none; it adds its second operand along that operand's dims. The others have the parameters of
+#: the ONNX operator in their first spelling.
 STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice")
 
 #: The kinds of ``Structural`` whose output is the input's memory under other dims.

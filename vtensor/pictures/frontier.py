@@ -15,13 +15,13 @@ from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 if TYPE_CHECKING:
     from vtensor.runtime.planning.frontier import Frontier, Point
 
-#: Pixels: the picture's size; the margins of the plot to the left, above and below; the width of
-#: the column for error 0.
+#: In pixels: the size of the picture; the margins of the plot to the left, above and below; the
+#: width of the column for error 0.
 WIDTH, HEIGHT = 760, 460
 LEFT, TOP, BELOW, STRICT = 100, 90, 70, 70
 
 #: The radius of a point in pixels; the top of the time axis as a multiple of the slowest time; and
-#: the distance from the right end, in pixels, within which a name is left of its point.
+#: a distance from the right end in pixels: nearer points have their name on the left.
 RADIUS, HEADROOM, EDGE = 5, 1.12, 120
 
 #: The height of a line of text, and the most width of a character, in pixels.

@@ -20,13 +20,14 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     import networkx as nx
 
-#: The number of sweeps that order the rows, down and up in turn, and of those that place columns.
+#: The number of sweeps over all rows that order items, down and up in turn; and of those that set
+#: the abscissae of columns.
 ORDER_SWEEPS = 8
 PLACE_SWEEPS = 12
 
 #: The most rows that a wire passes in bends between boxes. A longer wire is drawn straight across
-#: the boxes: long wires from all nodes to one would have a number of bends that grows with the
-#: square of the nodes.
+#: the boxes: if all nodes had long wires to one node, the number of bends would grow with the
+#: square of the number of nodes.
 LONGEST = 64
 
 

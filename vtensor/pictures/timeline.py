@@ -17,8 +17,8 @@ from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 if TYPE_CHECKING:
     from vtensor.runtime.tuning.profile import Group, Profile
 
-#: Pixels: the picture's width; the columns of names and of figures; the height of a bar with its
-#: gap; the height of the run.
+#: In pixels: the width of the picture, of the column of names and of the column of figures; the
+#: height of a bar with its gap; the height of the picture of one run.
 WIDTH, NAMES, FIGURES, PITCH, TALL = 1080, 220, 290, 22, 120
 
 #: The colours of Transforms, which no legend uses, and of gaps between steps.

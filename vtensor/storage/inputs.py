@@ -355,7 +355,7 @@ def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
         return None
     if array.flags.c_contiguous:
         return Layout.plain(dims)
-    # axes of size 1 come first: their strides mean nothing, and must not lead to another plan
+    # axes of size 1 come first: their strides have no meaning, and must not lead to another layout
     order = sorted(
         range(array.ndim), key=lambda axis: (array.shape[axis] != 1, -array.strides[axis])
     )

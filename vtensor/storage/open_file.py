@@ -27,13 +27,14 @@ LATER = 1 << 16
 #: Linux's clock of file times, ``CLOCK_REALTIME_COARSE``. It moves in ticks of 1 to 10 ms.
 _FILE_CLOCK = 5
 
-#: The longest tick of a file clock, and the unit of file systems that store whole seconds, in ns.
+#: In ns: the longest tick of a clock of file times, and the unit of file systems that store whole
+#: seconds.
 _TICK, _SECOND = 20_000_000, 1_000_000_000
 
 #: Poll interval of the wait for the next tick, in seconds.
 _POLL_S = 0.001
 
-#: The number of samples of a file, and the bytes of each.
+#: The number of samples by which a file's bytes are compared, and the bytes of each sample.
 _SAMPLES, _SAMPLE = 16, 64
 
 

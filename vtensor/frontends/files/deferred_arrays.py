@@ -12,8 +12,8 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from vtensor.frontends.files.external import DataFiles
 
-#: Place of an array's bytes: an offset in the model's bytes; "" and the key in ``Parts.data`` if
-#: they are separate from the others; or location of a file, offset and size.
+#: Where an array's bytes are: (offset in the model's bytes,); ("", key in ``Parts.data``) if they
+#: are separate from the model's other bytes; or (location of another file, offset, size in bytes).
 Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
 
 

@@ -29,7 +29,8 @@ from vtensor.language.wording import reason
 from vtensor.storage.budget import REMEDY
 from vtensor.storage.open_file import Bytes, Data, OpenFile, State, settled
 
-#: Largest number of a model's files that stay open: a process may open some hundred.
+#: Largest number of a model's files that stay open; a process may have only some hundred open
+#: files.
 MAX_OPEN_FILES = 8
 
 #: Flags of ``os.open``: fail if a link has replaced the path that was checked; do not wait for the
@@ -54,10 +55,11 @@ class DataFiles:
     root: Path | None = None
     max_bytes: int | None = None
     real: Path | None = None
-    #: Paths without links by location: a model's tensors name few files many times.
+    #: Path with links resolved, by location; cached, since a model's tensors name few files many
+    #: times.
     _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
-    #: State of each file when it was first opened, by path without links: a file that has another
-    #: state later is refused.
+    #: State of each file when it was first opened, by path with links resolved. If the file has
+    #: another state later, an error is raised.
     _states: dict[Path, State] = field(default_factory=dict, init=False, repr=False)
     #: Bytes that were read, by path, offset and length: tensors with the same bytes share memory.
     _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
@@ -69,7 +71,7 @@ class DataFiles:
     #: Files that stay open, by path.
     _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
-    #: Places of the arrays that were read immediately, not deferred.
+    #: Places (location, offset, bytes) of the arrays that were read immediately, not deferred.
     at_once: dict[tuple[str, int, int], None] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:

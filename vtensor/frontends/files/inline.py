@@ -19,10 +19,11 @@ from ptensor.pages import lasting
 from vtensor.language.records import dataclass
 from vtensor.storage.open_file import LATER, Bytes, Data, OpenFile, Stretch
 
-#: Fills an array with a model's bytes from an offset on; returns False if there are fewer.
+#: Fills an array with a model's bytes from an offset on; returns False if the model ends before.
 Fill = Callable[[int, Bytes], bool]
 
-#: Returns a reader, usable at any later time, of a number of bytes from an offset on.
+#: Given an offset and a number of bytes, returns a function that reads these bytes at any later
+#: time.
 Reopen = Callable[[int, int], Stretch]
 
 #: Least number of bytes of data that is separated from the model.
@@ -34,16 +35,18 @@ _CHUNK_BYTES = 1 << 16
 #: Field numbers: a model's graph, a graph's nodes and initializers, a node's operator.
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE = 7, 1, 5, 4
 
-#: Field numbers on the way to raw data, from an initializer, and from a node by its only attribute.
+#: Numbers of the nested fields that lead to a tensor's raw data: from an initializer, and from a
+#: node through its only attribute.
 _RAW_DATA = {_INITIALIZER: (9,), _NODE: (5, 5, 9)}
 
 #: The operator of nodes whose only attribute may be a weight.
 _CONSTANT = b"Constant"
 
-#: Wire types of fields; those of fixed length with their number of bytes.
+#: Wire types of fields: a number, a length with content, and types of a fixed number of bytes, each
+#: with this number.
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 
-#: Largest number of fields that are walked: ONNX's parser is faster for many small ones.
+#: Largest number of fields that are walked. For a model with more, ONNX's parser is faster.
 MAX_FIELDS = 1 << 17
 
 #: Largest number of bytes of an encoded number.

@@ -27,7 +27,7 @@ _UNUSED = "google.protobuf.internal.python_message"
 #: The module whose classes the package has under the same names.
 _CLASSES = f"{PACKAGE}.onnx_ml_pb2"
 
-#: Dunder names that the package's own code defines, unlike those that every module has.
+#: Names with double underscores that the package's own code defines; every module has the others.
 _DEFINED_NAMES = ("__all__", "__version__")
 
 

@@ -94,7 +94,8 @@ def _read(path: Path, label: str) -> Parts:
     Raises:
         ModelError: the file is a device, or was changed while it was read.
     """
-    # A pipe without a writer is empty; a blocking open would wait for a writer.
+    # A blocking open of a pipe would wait for a writer. With this open, a pipe without a writer is
+    # read as empty.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
         facts = os.fstat(file.fileno())

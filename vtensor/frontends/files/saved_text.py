@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Largest number of bytes, without the data of large weights, of a model that is cached: their
-#: digest would take longer than reading them.
+#: A model gets a cache entry only if it has at most so many bytes, without the data of large
+#: weights. For more, their digest would take longer than reading the model in full.
 MOST_BYTES = 1 << 26
 
 #: Element types whose bytes in a model are NumPy's bytes in memory.

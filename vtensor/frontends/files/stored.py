@@ -83,7 +83,7 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
             places[tensor.name] = place
         elif number in parts.data:
             places[tensor.name] = "", number
-        else:  # equal bytes before the array's own serve as well
+        else:  # if equal bytes come earlier than the array's own, their place serves as well
             at = parts.rest.find(array_of(origin).tobytes(), at)
             if at < 0:
                 break
@@ -110,7 +110,7 @@ def stored_graph(stored: StoredText) -> Graph | None:
             constants[name] = later[name].reshape(graph.constants[name].shape)
         held = [array for array in deferred if array.held]
         return replace(graph, constants=Originals.of(constants, held))
-    if blank:  # compared by memory; an array of equal bytes elsewhere counts, too
+    if blank:  # placeholders agree by address only: compare the values, since equal bytes may do
         try:
             for array in deferred:
                 array.hold()

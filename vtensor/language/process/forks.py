@@ -18,9 +18,9 @@ T = TypeVar("T")
 #: The longest wait of a fork for a lock, in seconds: as long as guarded imports may take.
 PATIENCE_S = 30.0
 
-#: The top packages whose imports a fork waits for: this project's, and those that it imports. In
-#: the child, a module that another thread is importing is locked for good. Other packages are left
-#: out, since a program may consist of one long import.
+#: The top packages whose imports a fork waits for: this project's, and those that it imports. A
+#: module that another thread is importing at the fork could never be imported in the child. Other
+#: packages are left out, since a whole program may run inside one import.
 PACKAGES = sys.stdlib_module_names | {
     *("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops"),
     *("google", "highspy", "ml_dtypes", "networkx", "numpy", "onnx", "pulp"),
@@ -115,7 +115,7 @@ def _before_fork() -> None:
     until = monotonic() + PATIENCE_S
     while True:
         acquire = methodcaller("acquire", timeout=PATIENCE_S)
-        # one call acquires and records each lock: no exception can come between
+        # a single C call acquires and records each lock, so that no exception can come in between
         _acquired.extend(filter(acquire, [lock for _, lock in _locks]))
         _imp.acquire_lock()
         if not _another_thread_imports() or monotonic() >= until:
@@ -127,7 +127,7 @@ def _before_fork() -> None:
 def _release_all() -> None:
     """Release those locks of ``_before_fork`` that this thread still holds."""
     try:  # noqa: SIM105  # an exception may also come after the call of ``suppress``
-        # one call removes and releases each lock: no exception can come between
+        # a single C call removes and releases each lock, so that no exception can come in between
         any(map(_RELEASE, iter(_acquired.pop, None)))
     except IndexError:  # that was the last lock
         pass
@@ -186,6 +186,7 @@ def ahead_of_logging() -> None:
 
 
 if hasattr(os, "register_at_fork") and "logging" not in sys.modules:
-    # The callback that is registered first is called last: after the callback of ``logging``.
+    # Of the functions that run before a fork, the first one registered runs last, so after that of
+    # ``logging``.
     os.register_at_fork(before=_hold_logging)
 _make_forks_wait()

@@ -16,7 +16,7 @@ from typing import Any
 
 from vtensor.errors import VTensorError
 
-#: The built-in module behind ``signal``: always loaded, without wrappers.
+#: The built-in module behind ``signal``. It is always loaded, and its functions have no wrappers.
 _signal: Any = import_module("_signal")
 
 
@@ -28,9 +28,9 @@ class Unfit(Exception):  # it is no error
 
 
 #: The errors that VTensor's code, native code included, raises for malformed data: a damaged entry
-#: of the cache, a symbol in place of a number. ``OSError`` with ``TimeoutError`` is not among them:
-#: code that reads files has clauses of its own. Nor are classes that a program derives from
-#: ``Exception``, since it may raise them in another thread.
+#: of the cache, a symbol in place of a number. ``OSError``, and so ``TimeoutError``, is not among
+#: them: code that reads files has clauses of its own. Classes that a program derives from
+#: ``Exception`` are not either, since the program may raise them in another thread.
 MALFORMED: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,

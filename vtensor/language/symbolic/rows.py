@@ -53,10 +53,10 @@ _ARITHMETIC = 5
 _MANY_FUNCTIONS: tuple[Callable[[Any], Any], ...] = (tuple, list)
 _ONE_FUNCTIONS: tuple[Callable[[Any], Any], ...] = (len, tuple)
 
-#: Kinds of rows that are removed if their result is not needed.
+#: Kinds of rows that are removed if nothing needs their result.
 _REMOVABLE = frozenset({TWO, COMPUTE, GET, ITEM, MANY, ONE})
 
-#: The module of the types of native functions and of the metaclass of native classes.
+#: The ``__module__`` of the types of native functions, and of the metaclass of native classes.
 NATIVE = "nanobind"
 
 
@@ -68,8 +68,8 @@ class NotSaved(Unfit):  # it is no error: the trace serves its own process all t
     """A trace has a constant that cannot be saved as data."""
 
 
-#: The errors by which a called function refuses sizes. ``Rows.run`` lets any other exception pass,
-#: such as one of a signal handler.
+#: The errors by which a function that a row calls says that it does not accept the sizes.
+#: ``Rows.run`` lets any other exception pass, such as one of a signal handler.
 REFUSALS = (
     *(ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, AttributeError),
     *(VTensorError, NotTraced),
@@ -216,7 +216,8 @@ class Rows:
 #: Rows, and the sizes that they are evaluated for.
 Asked = tuple[Rows, tuple[int, ...]]
 
-#: The values of evaluated rows, by rows and sizes; None if a guard failed or a function refused.
+#: Results of ``Rows.run``, by rows and sizes: the values, or None if the rows do not hold for the
+#: sizes.
 Known = dict[Asked, "list[Any] | None"]
 
 
@@ -245,8 +246,8 @@ class _Reader:
         self._constants = [None if part is None else constant(part) for part in data["constants"]]
         if type(self._count) is not int or not 0 <= self._count <= 2 * MAX_ROWS:
             raise ValueError("no rows: there is no such number of places")
-        #: By place, the kind of the row that computes the value: constants count as CALL, symbols
-        #: as TWO.
+        #: For each value, by its place, the kind of the row that computes it; constants count as
+        #: CALL, symbols as TWO.
         self._kinds = dict.fromkeys(range(-len(self._constants), 0), CALL)
         for place in self._given:
             self._add(place, TWO)

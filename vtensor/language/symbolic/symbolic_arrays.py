@@ -19,9 +19,9 @@ from vtensor.language.symbolic.trace import NotTraced, Placed, SymbolicSize, Tra
 
 Array = np.ndarray[Any, Any]
 
-#: The most bytes of an array of a model's file that stays in memory once rows have read it. Other
-#: sizes need other parts of the array, such as the positions of a longer text, and reading it again
-#: takes longer than all rows.
+#: An array of a model's file stays in memory once rows have read it, if it has at most so many
+#: bytes. Other sizes need other parts of the array, such as the positions of a longer text, and
+#: reading it again would take longer than all other rows.
 MOST_HELD = 1 << 24
 
 

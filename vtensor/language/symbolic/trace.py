@@ -86,7 +86,7 @@ class Trace:
         self._constants: list[Any] = []
         self._rows: list[Row] = []
         self._sources: dict[int, Any] = {}
-        #: The places of rows, constants and guards, by their keys: equal ones are recorded once.
+        #: The places of rows, constants and guards, by a key, so that equal ones are recorded once.
         self._places: dict[Hashable, int] = {}
         self._closed: Rows | None = None
 
@@ -277,10 +277,10 @@ class SymbolicSize(_Integer):
     place: int
     value: int
 
-    #: Makes NumPy's numbers and arrays leave arithmetic to this class.
+    #: Makes NumPy's numbers and arrays leave arithmetic with a size to this class.
     __array_ufunc__ = None
 
-    #: Not hashable: a dict with a symbolic size as its key would serve other sizes, too.
+    #: Not hashable, since a dict with a symbolic size as a key would be used for other sizes, too.
     __hash__ = None  # type: ignore[assignment]
 
     if not TYPE_CHECKING:
@@ -417,7 +417,7 @@ def _is_integer(value: object) -> bool:
     return type(value) is SymbolicSize or type(value) is int or isinstance(value, Integral)
 
 
-#: Neutral elements of arithmetic by sign: as the right and as the left operand.
+#: By sign, (neutral right operand, neutral left operand); None if there is none.
 _NEUTRAL = {"+": (0, 0), "-": (0, None), "*": (1, 1), "//": (1, None)}
 
 
