@@ -148,7 +148,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
 
 
 def rewritten_lines(rewritten: Mapping[str, int]) -> Iterator[Line]:
-    """Yield a line that lists the applied rewrite rules; nothing if no rule was applied.
+    """Yield a line that lists the applied rewrite rules; yield nothing if no rule was applied.
 
     Args:
         rewritten: the number of applications of each rule, by the rule's name.

@@ -131,7 +131,8 @@ class Worker:
         return answer
 
     def _wait_until_asleep(self) -> None:
-        """Wait until no thread of the process runs: pools of threads spin before they sleep.
+        """Wait until no thread of the process runs; threads of a pool wait in a busy loop before
+        they sleep.
 
         The threads are observed one after another; in between, one may fall asleep and wake another
         that was observed before. The process counts as asleep if all threads are found asleep twice

@@ -147,6 +147,6 @@ def _row(contender: Contender, complete: bool) -> Row:
 def failed(rows: Iterable[Row]) -> bool:
     """Return whether a peer failed, or computed other outputs than VTensor, in any of the rows.
 
-    Absent peers and refusals do not count.
+    A peer that is not installed, or that refuses the model, has not failed.
     """
     return any(row["status"] in ("disagrees", "failed") for row in rows)

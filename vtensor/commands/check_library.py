@@ -44,7 +44,8 @@ class Checked:
         description: the description.
         invokers: the number of the library's invokers.
         problems: faults that must be fixed before the library can be registered and used.
-        unused: reasons why the library or its invokers would never be used here.
+        unused: reasons why the library, or some of its invokers, would never be used on this
+            machine.
         not_run: facts that only running the library's modules could show, a text for each.
         library: the library as it was built for the check; None if the modules were not run.
     """
@@ -62,8 +63,8 @@ def validate(source: str | Path, run: bool = False) -> Checked:
 
     Args:
         source: the description's file, or its folder.
-        run: whether to do what ``libdesc.register`` does, too: import handlers and invokers, and
-            probe.
+        run: whether to import handlers and invokers and call the library's probe as well, as
+            ``libdesc.register`` does.
 
     Raises:
         DescriptionError: the file cannot be read, or its content is not allowed.

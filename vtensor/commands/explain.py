@@ -126,8 +126,8 @@ def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]
     Args:
         graph: the plan's lowered graph.
         name: the model's name.
-        others: whether to search for an alternative to each Transform, with a progress display on
-            standard error.
+        others: whether to search for a change that would remove each Transform, with a progress
+            display on standard error.
     """
     rows = explain_transforms(graph)
     if others and rows:

@@ -233,8 +233,8 @@ def opened(
 ) -> Iterator[Opened]:
     """Open a session on a model, with a progress display on standard error; close it at the end.
 
-    The sizes of open inputs are those of the arrays and of ``shape``. Arrays also supply the values
-    that decide shapes.
+    Open sizes of inputs come from the given arrays and from ``shape``. If values of an input decide
+    shapes, they come from its array.
 
     Args:
         model: the ONNX file.

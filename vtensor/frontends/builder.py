@@ -151,7 +151,9 @@ def _has_rank(name: str, network: Network, facts: Facts) -> bool:
 
 
 def _rank(name: str, network: Network, facts: Facts) -> int:
-    """Return a value's rank: as inferred, else as the model declares, else 0."""
+    """Return a value's rank: the inferred one; without it, the one that the model declares; else
+    0.
+    """
     sizes = facts.sizes(name)
     if sizes is None and name in network.declared:
         kind = network.declared[name]
@@ -404,10 +406,12 @@ class Builder:
         return self._add_stand_ins(node)
 
     def _deciding_inputs(self, node: NetworkNode) -> list[str]:
-        """Return the names of the model's inputs whose values must be known to replace ``node``.
+        """Return the names of the model's inputs whose values, if given, would make ``node``
+        unnecessary.
 
-        For control flow: the inputs whose values decide what the node runs, if there are any. Else:
-        the inputs whose values make the node's outputs known before a run.
+        For control flow, these are the inputs whose values decide what it runs. If there are none,
+        and for any other node, these are the inputs whose values make the node's outputs known
+        before a run.
         """
         inputs = [
             deciding_inputs(name, self._network, self._facts)
@@ -465,7 +469,8 @@ class Builder:
     def _add_stand_ins(self, node: NetworkNode) -> None:
         """Add graph inputs in place of the outputs of a node that was not added.
 
-        So the nodes that read these outputs are checked, too.
+        The nodes that read these outputs can then be checked, too, so that one error reports all
+        problems.
         """
         for name in node.outputs:
             sizes, kind = self._facts.sizes(name), self._facts.types.get(name)

@@ -39,7 +39,8 @@ def check_functions(model: ModelProto) -> None:
     """Check that the expansion of a model's functions ends, with at most MAX_NODES nodes.
 
     Raises:
-        ModelError: a function calls itself, directly or through others, or there are more nodes.
+        ModelError: a function calls itself, directly or through other functions; or the expansion
+            has more than MAX_NODES nodes.
     """
     calls = {(domain_of(f), f.name, f.overload): list(_calls(f.node)) for f in model.functions}
     nodes: dict[FunctionKey, int] = {}

@@ -287,13 +287,13 @@ def _checker(ir_version: int, *opsets: tuple[str, int]) -> onnx.checker.C.Checke
 def _infer_types(
     network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts, static: bool
 ) -> dict[str, TypeProto]:
-    """Return the types of a node's outputs by name, as ONNX's inference gives them.
+    """Return the types that ONNX's inference gives for a node's outputs, by name.
 
-    Several definitions of the operator are tried (``_inferring``); the first that accepts the node
-    counts.
+    ONNX may have several definitions of the operator. Those of ``_inferring`` are tried in order,
+    until one accepts the node.
 
     Args:
-        network, node, facts: as for ``infer_node``.
+        network, node, facts: the arguments of ``infer_node``.
         schema: ONNX's definition of the operator.
         static: whether the node is computed before a run. If so, inference without the values of
             its inputs is tried last.
@@ -432,7 +432,7 @@ def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> N
     The types of the outputs are known. Nothing happens if an input is not known before a run.
 
     Args:
-        network, node, facts, define: as for ``infer_node``.
+        network, node, facts, define: the arguments of ``infer_node``.
 
     Raises:
         ModelError: the outputs cannot be computed.
@@ -555,7 +555,9 @@ def _is_view(array: Array | Original, node: NetworkNode, facts: Facts) -> bool:
 
 @cache
 def _itemsize(elem_type: int) -> int | None:
-    """Return the bytes of an element of an ONNX type, or None for a type that no tensor has."""
+    """Return the number of bytes of an element of an ONNX type; None for a type that no tensor
+    has.
+    """
     if elem_type not in helper.get_all_tensor_dtypes():
         return None
     return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).itemsize

@@ -243,7 +243,7 @@ def _first_free(stem: str, taken: Callable[[str], bool]) -> str:
 
 
 def _distinct(names: Sequence[str]) -> Names:
-    """Return the names, with a number appended to each one that occurs before.
+    """Return the names; a name that has occurred earlier in the list gets a number appended.
 
     >>> _distinct(["A", "A", "B"])
     ('A', 'A1', 'B')

@@ -163,7 +163,7 @@ class Network:
     Attributes:
         label: name of the model in errors.
         opsets: opset version by domain.
-        arrays: initializers, and values that were folded from them alone.
+        arrays: the initializers, and values that were computed from them alone, by name.
         declared: types that the model itself declares, by the value's name.
         used: names of the values that a node or the caller reads.
         files: files of external data; None for a model from memory without a root.
@@ -443,7 +443,7 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
 
 
 def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
-    """Return the inputs that a run is given: those without an initializer.
+    """Return the inputs that the caller must give to a run, by name: those without an initializer.
 
     Raises:
         ModelError: an input has no name or the same name as another input, or is no tensor of a

@@ -55,8 +55,8 @@ def load_onnx(
             if it is named here.
         values: values of inputs, by the input's name; such an input becomes a constant. Needed for
             the inputs whose values decide shapes.
-        reference: whether nodes whose operators VTensor lacks become call-backs to ONNX's reference
-            evaluator, which are slow; False refuses them.
+        reference: what happens to nodes whose operators VTensor lacks. True: ONNX's reference
+            evaluator runs them, which is slow. False: an error is raised.
         max_bytes: limit of the constants that are computed, in bytes; None is a Session's default.
         external_data_root: the folder of the model's files of external data, as for a Session.
 
@@ -335,7 +335,7 @@ class Model:
     def ports(self) -> tuple[list[Port], list[Port]]:
         """Return the ports of the inputs and of the outputs.
 
-        Their dim names are those of all graphs that ``graph`` returns.
+        Every graph that ``graph`` returns has these dim names at its inputs and outputs.
 
         Raises:
             ModelError: an output's element type is unknown or not supported.
@@ -439,8 +439,8 @@ class Model:
         """Return the values of inputs as arrays.
 
         Raises:
-            InputError: a name is no input's, or a value has another element type or shape than its
-                input.
+            InputError: no input has a name that is given, or a value has another element type or
+                shape than its input.
         """
         inputs = self.inputs
         unknown = [str(name) for name in values if name not in inputs]

@@ -267,7 +267,7 @@ class Reader:
     def ordered(self, value: VTensor, order: Names, names: Names) -> VTensor:
         """Return a value with its dims in the order ``order``, renamed to ``names``.
 
-        If ``order`` has other dims than the value, the value's own order counts.
+        If ``order`` has other dims than the value, the order of ``value.dims`` is kept.
         """
         if set(value.dims) != set(order):
             order = tuple(value.dims)  # the operator has named its output's dims itself

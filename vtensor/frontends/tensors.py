@@ -140,7 +140,7 @@ def _linear(
         sparse: the sparse tensor.
         files: files of external data; None for a model from memory without a root.
         what: name of the tensor in errors.
-        count: number of its values.
+        count: number of values that the sparse tensor holds.
 
     Raises:
         ModelError: an index is out of range, or the indices do not ascend.
@@ -354,7 +354,7 @@ def check_rank(rank: int, what: str) -> None:
 def sizes_of(kind: onnx.TypeProto | None) -> Sizes | None:
     """Return the sizes of a tensor type, None for each unknown one.
 
-    None instead of a tuple if the type is unknown, has no rank, or is no tensor's.
+    None instead of a tuple if the type is unknown, has no rank, or is not that of a tensor.
     """
     if kind is None or not kind.HasField("tensor_type"):
         return None

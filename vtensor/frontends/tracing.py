@@ -155,7 +155,7 @@ class _Traced(Rebuilder):
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
     def _source(self, name: str, given: Any) -> Any:
-        """Return a node's input ``name`` in the form in which a row of the trace refers to it.
+        """Return what a row of the trace has as its argument for a node's input ``name``.
 
         For an array of the model, this is a ``StoredArray``, which refers to the model's array
         instead of holding the elements; else ``given``.
@@ -206,7 +206,8 @@ class _Traced(Rebuilder):
     def _output_shape(
         self, node: NetworkNode, given: Sequence[Any], sample: Array
     ) -> tuple[int, ...]:
-        """Return the sizes of a node's output, symbolic or not, as its operator computes them.
+        """Return the shape of a node's output as the operator computes it; its sizes may be
+        symbolic.
 
         Args:
             node: the node.
@@ -310,10 +311,9 @@ def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None
 
 
 def agreeing(function: Computes, arrays: Sequence[Array], sample: Array) -> Array | None:
-    """Return a function's result for ``arrays``; None if it differs from ``sample`` beyond
-    rounding.
+    """Return a function's result for ``arrays``; None if it does not agree with ``sample``.
 
-    Sums in another order differ in the last bits.
+    The last bits of floats may differ, since the function may sum in another order.
     """
     try:
         result = np.asarray(function(*arrays))
@@ -344,9 +344,10 @@ class _Described:
     facts: Facts
 
     def origin(self, name: str) -> Any:
-        """Return a constant's array, ``Original`` or SymbolicArray.
+        """Return the array, ``Original`` or SymbolicArray of constant ``name``.
 
-        None for a SymbolicArray whose elements are not traced.
+        None for a SymbolicArray whose elements are not traced, that is, are not known as symbolic
+        sizes.
         """
         origin: Any = self.facts.arrays.origins().get(name)
         late = isinstance(origin, SymbolicArray) and origin.elements is None

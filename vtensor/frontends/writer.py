@@ -39,7 +39,7 @@ class OnnxGraph:
     Attributes:
         opsets: version by domain of the nodes' operators.
         nodes: the nodes in running order.
-        arrays: the initializers by name; the graph's constants among them are not copied.
+        arrays: the initializers, by name. Those that are constants of the graph are not copies.
     """
 
     opsets: dict[str, int]
@@ -255,7 +255,7 @@ class _GraphWriter:
         Args:
             name: the node's name.
             op_type: its operator; ``domain::name`` if the domain is not ONNX's own.
-            inputs, outputs: names of its values.
+            inputs, outputs: ONNX's names of the values that the node reads and computes.
             attributes: its attributes; those that are None or () are left out.
 
         Raises:

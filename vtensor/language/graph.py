@@ -176,8 +176,8 @@ class Graph:
         Args:
             op: an operator instance, ``Conv2D(strides=(2, 2))``.
             inputs: values of this graph.
-            name: the node's name; by default the operator's name and a number, ``Conv2D:0``. A
-                scope's name goes in front of either.
+            name: the node's name; by default the operator's name and a number, ``Conv2D:0``. Inside
+                a scope, the scope's name is put in front of it.
             outputs: the output values' names; by default the node's name for the first, then
                 ``name:1``, ``name:2``, ...
 
@@ -405,9 +405,9 @@ class Graph:
                 Single numbers may be in the text instead.
 
         Raises:
-            GraphError: a line cannot be read, an operator is not registered or does not take its
-                inputs, a type in the text is not the operator's, or a constant's values are
-                missing; the message names the line.
+            GraphError: a line cannot be read; an operator is not registered or does not take its
+                inputs; a type in the text differs from the one that the operator computes; or a
+                constant's values are missing. The message names the line.
 
         >>> from ops import Relu
         >>> print(Graph.parse('''graph tiny

@@ -21,8 +21,8 @@ class Row(NamedTuple):
     Attributes:
         module: the module that registers the operator or rule.
         name: the name of the operator or rule.
-        kind: for an operator, the kind of its trait ``Structural``, empty without the trait; for a
-            rule, the operators of its replacement, with ``+`` between them.
+        kind: for an operator, the kind of its trait ``Structural``, empty if it lacks the trait.
+            For a rule, the operators of its replacement, with ``+`` between them.
         given: for an operator, the ONNX operators that are read as it. For a rule, a text for each
             alternative of its pattern: the operators that a graph needs so that it can match, with
             ``+`` between them.

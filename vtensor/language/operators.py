@@ -183,9 +183,9 @@ def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
 def _place(cls: type) -> tuple[str, int]:
     """Return the file and line of an operator's class, without reading its source.
 
-    The line is ``__firstlineno__`` if the class has it. Otherwise it is the line of the decorator's
-    call, which is found in the call stack; or the first line of ``compute``, if that is smaller or
-    no such call is found.
+    The line is ``__firstlineno__`` if the class has it. Otherwise the line of the decorator's call
+    is searched in the call stack. If it is not found, or ``compute`` begins on an earlier line, the
+    line is the first one of ``compute``.
     """
     file, _, text = place_of(cast(Operator, cls).compute).rpartition(":")
     line = int(text)
@@ -242,7 +242,9 @@ def named(name: str) -> Any:
 
 
 def label_of(op: object) -> str:
-    """Return an instance's label in graphs and plans: its ``label``, else the operator's name.
+    """Return an operator instance's label in graphs and plans.
+
+    It is the instance's attribute ``label``, or the operator's name if it has none.
 
     Raises:
         GraphError: the object is no operator.

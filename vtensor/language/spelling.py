@@ -47,7 +47,7 @@ class NodeReader(Protocol):
         """All inputs that are given."""
 
     def constant(self, index: int) -> Any:
-        """Return input ``index`` as a NumPy array; refuse the node if the input is no constant."""
+        """Return input ``index`` as a NumPy array; raise an error if the input is no constant."""
 
     def axis(self, index: int, of: VTensor) -> str:
         """Return the name of the dim at axis ``index`` of the value ``of``; -1 is the last axis."""

@@ -97,8 +97,9 @@ class OperatorInfo:
     def operations(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> int:
         """Return the number of arithmetic operations of a call.
 
-        Without the trait ``Cost``, an element-wise operator counts one operation for each element
-        of its first output, and any other operator none, since it only moves elements.
+        The trait ``Cost`` says the number. If an element-wise operator lacks the trait, it has one
+        operation for each element of its first output. Any other operator without the trait has
+        none, since it only moves elements.
         """
         cost = self.trait(Cost)
         if cost is None:

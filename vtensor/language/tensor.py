@@ -334,9 +334,9 @@ class VTensor:
     def merge(self, dims: str | Sequence[str], into: str, *, copy: bool | None = None) -> VTensor:
         """Return this tensor with several dims merged into one.
 
-        In the order of dims, the merged dim stands where the first of them was. The result is a
-        view of the same memory if the layout allows it: the merged dims must have no blocks and be
-        neighbours in memory (other dims may have blocks). ``split`` is the inverse.
+        In the order of dims, the new dim is where the first of the merged ones was. The result is a
+        view of the same memory if the layout allows it. For that, the merged dims must have no
+        blocks and be neighbours in memory; other dims may have blocks. ``split`` is the inverse.
 
         Args:
             dims: the dims to merge, slowest first: ``"H W"``.

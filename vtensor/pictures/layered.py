@@ -137,7 +137,11 @@ def _with_bends(wires: Sequence[Wire], ranks: Sequence[int]) -> nx.DiGraph[Item]
 
 
 def _first_order(graph: nx.DiGraph[Item], count: int, ranks: Sequence[int]) -> Rows:
-    """Return the items of each row in depth-first order, so that paths start next to each other."""
+    """Return the items of each row, in the order of a depth-first search from the nodes without
+    inputs.
+
+    So the items of one path are near each other in neighbouring rows.
+    """
     import networkx as nx
 
     rows: Rows = [[] for _ in range(max(ranks, default=-1) + 1)]

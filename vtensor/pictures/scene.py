@@ -57,7 +57,8 @@ class Arrow:
         source, target: indices of boxes.
         value, layout: the value's name and layout.
         hint: a line that describes the value.
-        bends: the arrow's abscissa in each row that it passes; empty if it is drawn straight.
+        bends: the arrow's abscissa, in pixels, in each row that it passes; empty if it is drawn
+            straight.
     """
 
     source: int

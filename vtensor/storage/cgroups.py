@@ -17,7 +17,8 @@ MEMBERSHIP, MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[int, Path]]:
     """Yield the folders of the control groups that contain this process.
 
-    The limit of an outer group holds for the groups inside it, so all folders count.
+    The limit of a group holds also for the groups inside it, so the folders of all outer groups are
+    yielded, too.
 
     Args:
         controller: the kind of resource, ``"cpu"`` or ``"memory"``.

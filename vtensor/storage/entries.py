@@ -164,8 +164,8 @@ def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | Non
             ``VTENSOR_CACHE`` is ``off``; False and None are no cache.
 
     Raises:
-        InputError: ``cache_dir`` is of another type, or a folder that cannot be used; or the
-            variable is neither ``on`` nor ``off``.
+        InputError: ``cache_dir`` is of another type, or is a folder that cannot be used; or
+            ``VTENSOR_CACHE`` is neither ``on`` nor ``off``.
     """
     if cache_dir is None or isinstance(cache_dir, bool):
         return Entries() if cache_dir and is_on() else None

@@ -83,7 +83,7 @@ def noise(ports: Sequence[Port], inputs: Mapping[str, object]) -> dict[str, obje
         inputs: the given arrays by name of the input.
 
     Raises:
-        InputError: an input that is not given has open sizes, or a given name is no input's.
+        InputError: an input that is not given has open sizes, or no input has a name that is given.
     """
     generator, feeds = np.random.default_rng(0), dict(inputs)
     for port in ports:
@@ -105,8 +105,8 @@ def calibration(calibrate: Mapping[str, object] | None, ports: Sequence[Port]) -
         ports: the inputs of the network.
 
     Raises:
-        InputError: a name is no input's, or an array has another element type or shape than its
-            input.
+        InputError: no input has a name that is given, or an array has another element type or shape
+            than its input.
     """
     if calibrate is not None and not isinstance(calibrate, Mapping):
         raise InputError(
@@ -160,7 +160,7 @@ def as_array(label: str, argument: object, *, writable: bool = False) -> Array:
 
 
 def converted(numbers: object, port: Port) -> Array:
-    """Return an array of Python's own numbers, or nested lists of them, in an input's element type.
+    """Convert a number of Python, or nested lists of such, to an array of an input's element type.
 
     Raises:
         InputError: lists are ragged, or an element is no number or does not fit the element type.
@@ -280,8 +280,8 @@ def feed_of(value: object, port: Port) -> Feed:
     """Return an input of a run; if the caller's array is dense, it stays in place, else it is
     copied.
 
-    A copy has its axes in the order of the port's dims. If a VTensor's dims have the port's names,
-    they may be in any order; else they must be in the port's order.
+    A copy has its axes in the order of the port's dims. If ``value`` is a VTensor whose dims have
+    the port's names, they may be in any order. Under other names, they must be in the port's order.
 
     Args:
         value: a VTensor, an array, an object that ``as_array`` takes, or numbers in nested lists.
@@ -323,7 +323,8 @@ def memory_of(value: object, port: Port) -> Feed:
         port: the input's port.
 
     Raises:
-        InputError: the value has no memory that can be shared, or ``feed_of`` refuses it.
+        InputError: the value has no memory that can be shared; or, as for ``feed_of``, it has
+            another shape or element type than the port.
     """
     if not isinstance(value, VTensor):
         value = as_array(f"input {port.name!r}", value, writable=True)
@@ -463,7 +464,8 @@ def parse_layouts(
         any_too: True also accepts the layout ANY.
 
     Raises:
-        InputError: a name is no port's, or the layout has other dims than the port or an encoding.
+        InputError: no port has a name that is given; or a layout has an encoding, or other dims
+            than its port.
         LayoutError: a text is no layout.
     """
     layouts: dict[str, Layout] = {}

@@ -140,9 +140,9 @@ class OpenFile:
 
     The file can be read even after its name is removed or given to another file.
 
-    A new or lost name (hard link) changes ``State.changed_ns`` as a write does. If the number of
-    names has changed, samples of the bytes decide whether it was a write; any other difference of
-    the state counts as a write.
+    Not only a write changes ``State.changed_ns``; so does a new or a removed name (hard link).
+    Therefore, if the number of names has changed, samples of the bytes decide whether the file was
+    written to. Any other difference of the state counts as a write.
 
     Args:
         descriptor: the descriptor of the open file; it is duplicated.
@@ -209,7 +209,7 @@ class OpenFile:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")
 
     def read(self, offset: int, nbytes: int, room: Room) -> Bytes:
-        """Read bytes into new memory and return them, read-only.
+        """Read bytes into new memory and return them as a read-only array.
 
         Args:
             offset: the offset of the first byte.

@@ -1,7 +1,8 @@
 """External data of tensors: which files may be read, and how.
 
-A model names its files, so it must not reach files that its sender could not read. A file must be
-inside a root, links followed, and is opened in such a way that no later change leads outside.
+A model names its files, and it may come from a stranger, so it must not reach other files of the
+user. A file must be inside a root folder after links are followed. It is opened in such a way that
+no later change of a link leads outside.
 
 Data is read into memory of the process, not mapped. A write to a mapped file would change the
 weights of a session in use, and a truncated file would end the process (SIGBUS). If data is read
@@ -172,7 +173,9 @@ class DataFiles:
         return [folder.resolve() for folder in folders]
 
     def _top(self, path: Path) -> Path:
-        """Return the folder of ``_tops`` that a file is in."""
+        """Return the folder of ``_tops`` (the folders that files may be in) that contains a
+        file.
+        """
         return next(top for top in self._tops if path.is_relative_to(top))
 
     def _path(self, location: str) -> Path:

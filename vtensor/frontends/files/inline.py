@@ -147,7 +147,7 @@ class _Model:
     """A model whose bytes are walked, field by field.
 
     Attributes:
-        fill, size, reopen: as for ``parts``.
+        fill, size, reopen: the arguments of ``parts``.
         data: the raw data that was separated so far, with keys as in ``Parts.data``.
         chunk: the bytes that were read last.
         at: offset in the model's bytes at which the chunk begins.

@@ -131,13 +131,13 @@ def check_known(payload: bytes) -> str:
 
 
 def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
-    """Check an array's row of a cache entry, as far as that is possible without the model.
+    """Check a row of a cache entry, which describes an array, as far as that needs no model.
 
     Args:
         name: name of the array.
-        kind: NumPy's text of the element type.
+        kind: the element type, as NumPy's text, such as ``<f4``.
         sizes: shape of the array.
-        place: place of its bytes (``Place``).
+        place: where the array's bytes are (``Place``).
 
     Raises:
         Exception: of a kind in ``MALFORMED``, if no array has such a row.
@@ -157,9 +157,9 @@ def array_at(
 
     Args:
         file, files: the model and its files of external data.
-        kind: NumPy's text of the element type.
+        kind: the element type, as NumPy's text, such as ``<f4``.
         sizes: shape of the array.
-        place: place of its bytes (``Place``).
+        place: where the array's bytes are (``Place``).
 
     Raises:
         ValueError: the bytes at ``place`` are no array of this type and shape.

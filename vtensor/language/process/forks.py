@@ -159,7 +159,8 @@ def _hold_logging() -> None:
 
 
 def _make_forks_wait() -> None:
-    """Register functions by which a fork acquires the locks before it and releases them after it.
+    """Register functions that acquire all locks of ``process_lock`` before a fork and release them
+    after.
 
     ``os.fork`` calls the functions that run before it in the reverse order of registration, so the
     locks are acquired before functions run that were registered earlier. The handler of a signal

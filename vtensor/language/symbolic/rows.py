@@ -107,7 +107,7 @@ class Rows:
             numbers: the numbers of the symbols, in order.
 
         Returns:
-            The values; None if a guard fails or a called function refuses.
+            The values; None if a guard fails, or a called function does not accept the sizes.
         """
         if len(numbers) != len(self.given):
             return None
@@ -225,7 +225,7 @@ def evaluated(rows: Rows, numbers: Sequence[int], known: Known) -> list[Any] | N
     """Return ``rows.run(numbers)``; it is kept in ``known``, and computed once for the same
     numbers.
 
-    None if a guard fails or a called function refuses.
+    None if a guard fails, or a called function does not accept the sizes.
 
     Args:
         rows: a closed trace.

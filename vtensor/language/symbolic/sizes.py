@@ -88,7 +88,8 @@ class OpenSize(_Integer):
             self._needed()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse the attributes that integers have: ``n.real``, ``n.bit_length()``.
+        """Raise an error for an attribute that integers have, such as ``n.real`` or
+        ``n.bit_length()``.
 
         Raises:
             DimError: integers have an attribute of this name.

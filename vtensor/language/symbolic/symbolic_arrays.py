@@ -85,8 +85,8 @@ class SymbolicArray:
         function: computes the array for other sizes; its arguments are ``sources``.
         sources: the arguments of ``function``: arrays, symbolic arrays, a model's arrays
             (``StoredArray``), plain values and symbolic sizes.
-        elements: the elements, some of them symbolic, as a NumPy array of objects; None if they are
-            not traced.
+        elements: the elements as a NumPy array of objects, some of them symbolic sizes. None if
+            they are not known in this way (not traced).
     """
 
     trace: Trace
@@ -99,7 +99,10 @@ class SymbolicArray:
 
     @property
     def place(self) -> int:
-        """The index of the array among its trace's values; the first use adds the array's rows."""
+        """The index of the array among its trace's values.
+
+        The first use of this property adds the rows that compute the array to the trace.
+        """
         if not self._place:
             self._place.append(self._add_rows())
         return self._place[0]
@@ -239,7 +242,10 @@ def as_it_is(array: Array) -> Array:
 
 
 def array_of(elements: Sequence[int], dtype: str, *shape: int) -> Array:
-    """Return an array of integers with this element type (as NumPy's text) and shape."""
+    """Return an array of the integers ``elements`` with a shape and an element type.
+
+    ``dtype`` is NumPy's text of the element type, such as ``<i8``.
+    """
     return np.array(elements, dtype).reshape(shape)
 
 
@@ -248,7 +254,7 @@ def reshaped(array: Array, dtype: str, *shape: int) -> Array:
 
     Args:
         array: the array.
-        dtype: the element type that the array must have, as NumPy's text.
+        dtype: the element type that the array must have, as NumPy's text, such as ``<i8``.
         shape: the shape of the result.
 
     Raises:
@@ -262,7 +268,7 @@ def shaped(array: Any, dtype: str, *shape: int) -> Array:
 
     Args:
         array: the array or number.
-        dtype: the element type that it must have, as NumPy's text.
+        dtype: the element type that it must have, as NumPy's text, such as ``<i8``.
         shape: the shape that it must have.
 
     Raises:

@@ -186,7 +186,9 @@ class Trace:
         return self.constant(value)
 
     def reads(self, value: Any) -> bool:
-        """Return whether an argument is a row's result or a symbolic size, or holds one."""
+        """Return whether an argument of a call is a symbolic size or a row's result, or contains
+        one.
+        """
         kind = type(value)
         if kind is Placed or kind is SymbolicSize:
             return True
@@ -216,7 +218,8 @@ class Trace:
         return len(self.values) - 1
 
     def _row(self, key: tuple[int, Any, Any, Any], value: Any) -> int:
-        """Add a row, unless there is an equal one; return its result's index in ``values``.
+        """Add a row, unless there is an equal one; return the index of the row's result in
+        ``values``.
 
         Args:
             key: the row without the place of its result: its kind, then three parts that depend on
@@ -336,7 +339,7 @@ class SymbolicSize(_Integer):
 
 
 def number_of(size: int) -> int:
-    """Return the current number of a size, without a guard; an integer is its own number."""
+    """Return the current number of a symbolic size, without a guard; return an integer as it is."""
     return _current(size)
 
 
