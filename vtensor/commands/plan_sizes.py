@@ -58,7 +58,7 @@ def parse_sizes(text: str) -> dict[str, range]:
     """Return a range of sizes for each name in a text such as ``N=1..64,W=32..640:32``.
 
     Raises:
-        InputError: the text has another form, has a name twice, or has no or too many sizes.
+        InputError: the text has another form or a name twice, or a range has no sizes or too many.
 
     >>> parse_sizes("N=1..4,x[3]=32..64:16")
     {'N': range(1, 5), 'x[3]': range(32, 65, 16)}

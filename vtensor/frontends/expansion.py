@@ -144,7 +144,7 @@ def facts_of(
     sizes: Mapping[str, Sequence[int | None] | None],
     values: Mapping[str, Array],
 ) -> Facts:
-    """Return the facts about inputs and initializers.
+    """Return the facts (known types and values) about a network's inputs and initializers.
 
     Args:
         network: the network.

@@ -590,7 +590,10 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
 
 
 def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define) -> list[Array]:
-    """Return the outputs of a node whose inputs are known; ``define`` is as for ``infer_node``."""
+    """Return the output arrays of a node whose inputs are known.
+
+    ``define`` is the argument of ``infer_node``.
+    """
     attributes = {a.name: a for a in node.proto.attribute}
     op_type = "" if node.domain else node.proto.op_type
     if op_type in _SIZES:

@@ -393,7 +393,7 @@ def _add_sparse(
     """Add the sparse initializers of a graph to ``arrays`` as dense arrays.
 
     Raises:
-        ModelError: a name is there twice or missing, or a tensor is inconsistent.
+        ModelError: a tensor has no name or that of another initializer, or is inconsistent.
         BudgetError: the dense arrays take more than ``max_bytes`` together.
     """
     for sparse in graph.sparse_initializer:

@@ -102,7 +102,7 @@ class Model:
     Args:
         model: path of a file, its bytes, a ModelFile, or a ModelProto, which must not change
             afterwards.
-        reference, max_bytes, external_data_root: as for ``load_onnx``.
+        reference, max_bytes, external_data_root: the arguments of ``load_onnx``.
         earlier: the deferred arrays of an earlier read of the same bytes, which are used again.
 
     Raises:
@@ -149,7 +149,9 @@ class Model:
 
     @property
     def symbols(self) -> dict[str, tuple[int | str | None, ...] | None]:
-        """Sizes of each input as the model declares them: numbers, names, None for neither.
+        """Sizes of each input as the model declares them, by the input's name.
+
+        A size is a number, the name of an open size, or None for an open size without a name.
 
         The sizes are None instead of a tuple if no rank is declared.
         """
@@ -456,7 +458,10 @@ class Model:
         return checked
 
     def _bound_sizes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-        """Return the sizes of all inputs, by name; those not in ``shapes`` follow from the model.
+        """Return the sizes of all inputs, by the input's name.
+
+        Those of an input that is not in ``shapes`` follow from what the model declares: numbers,
+        and names of sizes that an input in ``shapes`` has as well.
 
         Raises:
             InputError: a size is missing or wrong, or there is no such input.

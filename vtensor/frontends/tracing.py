@@ -53,7 +53,7 @@ def traced_graph(
     """Return the graph of a network for symbolic sizes, with the dim names of an earlier graph.
 
     Args:
-        earlier, values, reference, outputs: as for ``rebuilt``.
+        earlier, values, reference, outputs: the arguments of ``rebuilt``.
         shapes: sizes of every input; open sizes are symbols of the trace.
         trace: the trace; rows are added to it.
 

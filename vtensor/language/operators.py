@@ -106,10 +106,10 @@ def operator(
 
     Args:
         name: the operator's name in graphs and plans.
-        dims: a row of dim names for each operand, by role; the parameters of ``compute`` are
-            inputs, the other roles are outputs. ``compute(self, ctx, *x)`` and
-            ``compute(self, ctx, x, *more)`` take one input or more; a last output ``"*y"`` stands
-            for any number of outputs.
+        dims: a row of dim names for each operand, by its role (its name). Roles that are parameters
+            of ``compute`` are inputs; all others are outputs. With ``compute(self, ctx, *x)`` or
+            ``compute(self, ctx, x, *more)``, an operator has one input or more. A last role
+            ``"*y"`` stands for any number of outputs.
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
         holds: further conditions on parameters and inputs, as pairs of a function and a message.
             Before ``compute``, each function is called in order with the instance and the inputs;

@@ -500,7 +500,8 @@ class VTensor:
             names: by dim of this tensor, its new name; dims that are left out keep their names.
 
         Raises:
-            DimError: there is no such dim, two dims would have one name, or this is a view already.
+            DimError: this tensor lacks a dim in ``names``; two dims would have one name; or this
+                tensor is a view already.
 
         >>> VTensor("f32", {"N": 2, "C": 3}).rename({"C": "K"}).summary()
         'f32 N=2 K=3'
@@ -518,8 +519,8 @@ class VTensor:
             into: sizes by name of the new dims, slowest first.
 
         Raises:
-            DimError: the product of the sizes is not the dim's size, two dims would have one name,
-                or this is a view already.
+            DimError: the product of the sizes in ``into`` is not the dim's size; two dims would
+                have one name; or this tensor is a view already.
 
         >>> VTensor("f32", {"O": 8, "I": 3}).split("O", {"G": 2, "O": 4}).summary()
         'f32 G=2 O=4 I=3'

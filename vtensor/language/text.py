@@ -162,10 +162,10 @@ def _literal(value: Any) -> str:
 
 
 def _number(array: np.ndarray[Any, Any]) -> str:
-    """Return the end of a constant's line, ``" = 0.5"``, if the array is one finite number.
+    """Return the end of a constant's line, such as ``" = 0.5"``, if its array is one finite number.
 
-    Empty for any other array, and for types that have no literal: complex numbers and those of
-    ``ml_dtypes``.
+    Empty for any other array, and for element types whose numbers have no literal: complex types
+    and those of ``ml_dtypes``.
     """
     if array.ndim or array.dtype.kind not in "fiub" or not math.isfinite(array.item()):
         return ""

@@ -70,10 +70,11 @@ class State(NamedTuple):
 def settled(descriptor: int) -> os.stat_result:
     """Wait until any later write will change a file's state, and return the file's facts.
 
-    A write in the same clock tick as the last change leaves all times equal (git calls such a file
-    racily clean), so the function waits until that tick is over. Bytes that are read afterwards
-    include such a write; a later write changes ``st_ctime_ns``. A time that is more than a tick in
-    the future comes from another machine's clock, and is not waited for.
+    If a file is written twice in one tick of the clock, the second write leaves its times as they
+    are (git calls such a file racily clean). So the function waits until the tick of the last
+    change is over. Bytes that are read afterwards include a write in that tick; a later write
+    changes ``st_ctime_ns``. A time that is more than a tick in the future comes from another
+    machine's clock, and is not waited for.
 
     Args:
         descriptor: the descriptor of the open file.

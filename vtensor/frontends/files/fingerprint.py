@@ -181,7 +181,7 @@ def check_surface(payload: bytes) -> tuple[str, list[Port]]:
     """Check a fingerprint's cache entry, as far as that is possible without the model.
 
     Returns:
-        The path of the model's file, and the inputs.
+        (path of the model's file, ports of its inputs).
 
     Raises:
         Exception: of a kind in ``MALFORMED``, if the bytes are no such entry.

@@ -34,8 +34,8 @@ _DEFINED_NAMES = ("__all__", "__version__")
 class Deferred(ModuleType):
     """A package whose own code does not run at import.
 
-    The code runs at the first use of a name that is no module of the package, and no class of the
-    module ``_CLASSES``.
+    The code runs at the first use of a name that is neither a module of the package nor a class of
+    the module ``_CLASSES``.
     """
 
     #: Held by the thread that runs the package's code; other threads wait until all names exist.
