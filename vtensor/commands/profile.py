@@ -46,8 +46,8 @@ from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 if TYPE_CHECKING:
     from vtensor.runtime.tuning.profile import Profile, ProfiledStep, Work
 
-#: If the steps' median times add up to less than this share of the median of their sums, other
-#: processes disturbed the runs.
+#: A sign that other processes disturbed the runs: the median times of the steps add up to less than
+#: this share of the median, over runs, of the sum of all steps.
 QUIET_SHARE = 0.9
 
 #: The titles of the columns after the name.

@@ -163,8 +163,8 @@ class Expression:
     def to(self, dtype: str) -> Expression:
         """Return the value converted to an element type.
 
-        A float loses its fraction in an integer type, an integer its upper bits in a narrower type;
-        a float is rounded to a narrower one.
+        A float that becomes an integer loses its fraction. An integer that becomes a narrower
+        integer loses its upper bits. A float that becomes a narrower float is rounded.
         """
         return Expression(function=f"to_{dtype}", arguments=(self,), dtype=dtype)
 

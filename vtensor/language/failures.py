@@ -1,4 +1,4 @@
-"""File and line of a function, or of an error in an operator author's file, for messages."""
+"""For messages: file and line of a function, or of an error in the file of an operator's author."""
 
 from __future__ import annotations
 

@@ -27,15 +27,15 @@ _UNUSED = "google.protobuf.internal.python_message"
 #: The module whose classes the package has under the same names.
 _CLASSES = f"{PACKAGE}.onnx_ml_pb2"
 
-#: Dunder names that the package's own code defines, unlike those that every module has.
+#: Names with double underscores that the package's own code defines; every module has the others.
 _DEFINED_NAMES = ("__all__", "__version__")
 
 
 class Deferred(ModuleType):
     """A package whose own code does not run at import.
 
-    The code runs at the first use of a name that is no module of the package, and no class of the
-    module ``_CLASSES``.
+    The code runs at the first use of a name that is neither a module of the package nor a class of
+    the module ``_CLASSES``.
     """
 
     #: Held by the thread that runs the package's code; other threads wait until all names exist.
