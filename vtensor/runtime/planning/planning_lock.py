@@ -90,12 +90,14 @@ class PlanningLock:
         return True
 
     def run_background(self, work: Callable[[], None], times: int = 1) -> None:
-        """Run background work under the lock, and let requests for plans go first.
+        """Run background work under the lock, but let threads that request a plan take the lock
+        first.
 
         Args:
-            work: the work; at a checkpoint it stops if a request waits for the lock, and is called
-                again afterwards.
-            times: how many times the work is stopped for requests; the next call runs to its end.
+            work: the work. It stops at its next checkpoint if another thread waits for the lock,
+                and is called again afterwards.
+            times: the number of times that the work may be stopped so. The call after that runs to
+                its end.
 
         Raises:
             Stopped: the background task was stopped.
