@@ -192,7 +192,8 @@ class BackgroundTask(Generic[T]):
     def hurries(self) -> bool:
         """Return whether the task need not sleep now to let runs go first.
 
-        That holds if a caller waits for the task, or if the constructor's ``hurries`` returns True.
+        That holds if a caller waits for the task, or if the constructor's ``hurries`` returns True
+        or is None.
         """
         return self._awaited or self._hurries is None or self._hurries()
 
