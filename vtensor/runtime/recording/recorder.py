@@ -682,7 +682,7 @@ def _check_outputs(
     names: Sequence[str],
     outputs: Sequence[TensorStorage],
 ) -> None:
-    """Check that the steps of a call write every output. Otherwise a run would deliver arbitrary
+    """Check that the steps of a call touch every output. Otherwise a run would deliver arbitrary
     memory.
 
     Args:

@@ -32,7 +32,7 @@ class Probe(Probing):
 
     Args:
         preferences: the libraries that may run Transforms.
-        between: in background work, the executor in whose queue a measurement takes its turn; None
+        between: in background work, an executor: a measurement takes one turn in its queue. None
             queues each run of it on the clock's own executor.
     """
 

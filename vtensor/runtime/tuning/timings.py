@@ -46,7 +46,10 @@ _log = logging.getLogger(__name__)
 
 
 class Timings:
-    """Measured nanoseconds by call and way (``measure.signature``), for one environment.
+    """Measured times in one environment, in nanoseconds.
+
+    A time is found by two texts of ``measure.signature``: the call (library, operators, sizes) and
+    the way (layouts, kernel).
 
     Args:
         environment: a text that names the processor, libraries, threads and all else that times
@@ -72,16 +75,16 @@ class Timings:
                 _log.warning("%s: %s; put aside as %s", self._file, error, aside.name)
 
     def get(self, call: str, way: str) -> int | None:
-        """Return the nanoseconds of a call and way; None if they are unknown."""
+        """Return the nanoseconds of a call in a way; None if they are unknown."""
         return self._known.get((call, way))
 
     def put(self, call: str, way: str, ns: int) -> None:
-        """Set the nanoseconds of a call and way, and save them on disk at once."""
+        """Set the nanoseconds of a call in a way, and save them on disk at once."""
         self.note(call, way, ns)
         self.save()
 
     def note(self, call: str, way: str, ns: int) -> None:
-        """Set the nanoseconds of a call and way in memory; ``save`` writes them to disk."""
+        """Set the nanoseconds of a call in a way, in memory only; ``save`` writes them to disk."""
         self._known[call, way] = self._new[call, way] = ns
 
     def save(self) -> None:
@@ -164,7 +167,7 @@ class Timings:
 
 
 def count_timings(file: Path) -> int:
-    """Return the number of times in a database, after reading all of it.
+    """Return the number of times in a database. All of the database is read and checked.
 
     Raises:
         sqlite3.OperationalError: the file cannot be read now: it may be locked.
