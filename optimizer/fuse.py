@@ -25,11 +25,12 @@ MAX_FOLLOWERS = 16
 
 
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """Return the same graph with offers: by lead, the nodes after it that may be fused to it.
+    """Return the same network with offers. An offer lists, for one node (the lead), the nodes after
+    it that may be fused to it.
 
-    An offered node is not pinned. The output of the node before it has no other reader, is no
-    output of the graph, and has the dims and element type of the offered node's output. The other
-    operands of the offered node are made before the lead runs.
+    An offered node is not pinned to a library. The output of the node before it has no other
+    reader, is no output of the graph, and has the dims and element type of the offered node's
+    output. All other operands of the offered node are made before the lead runs.
 
     Args:
         graph: sealed; it is not changed.
@@ -52,9 +53,9 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
 def _followers(
     graph: Graph, lead: Node, readers: Readers, place: Mapping[str, int], preferences: Preferences
 ) -> Iterator[Node]:
-    """Yield the nodes that may be fused to ``lead``, in order.
+    """Yield the nodes that may be fused to the node ``lead``, in order.
 
-    ``place`` maps each value to the index of the node that makes it.
+    ``place`` has, by name of a value, the index of the node that makes the value.
     """
     value = lead.outputs[0]
     begin = place[value]
