@@ -3,8 +3,9 @@
     f(T(v))  becomes  f(v)
 
 Point-wise nodes and reductions of some libraries can read each operand in a layout of its own. Such
-a node may be slower than one whose operands share a layout, but by less than the Transform takes.
-Views between the Transform and its readers get new variants for the layout of the input.
+a node may be slower than one whose operands share a layout, but it loses less time than the
+Transform takes. Views between the Transform and its readers get new variants, for the layout of the
+Transform's input.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from resolver.lowered import LoweredGraph, LoweredNode, TransformNode
 from vtensor.language.records import replace
 
-#: A node that reads a value, or the name of an output of the graph as which it is delivered.
+#: A user of a value: a node that reads it, or the name of the graph's output that it is.
 User = LoweredNode | str
 
 

@@ -2,9 +2,9 @@
 
     (x * w) * a + b  =  x * (w * a) + b
 
-Operators declare that they are linear in an operand, or multiply and add constants (the traits
-``Linear`` and ``Affine``). The case that matters is a batch normalization after a convolution: only
-the addition of a bias remains of it.
+Operators declare that they are linear in an operand, or that they multiply by constants and add
+constants (the traits ``Linear`` and ``Affine``). The case that matters is a batch normalization
+after a convolution: only the addition of a bias remains of it.
 
 Source: Jacob et al., Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference, CVPR 2018, section 3.2.
@@ -33,7 +33,8 @@ from vtensor.language.traits import Affine, Linear
 
 Array = np.ndarray[Any, Any]
 
-#: Element types that are folded: weights of a narrower one would be rounded a second time.
+#: Element types of constants that are folded. Constants of a narrower type would be rounded a
+#: second time.
 FOLDED = ("f32", "f64")
 
 

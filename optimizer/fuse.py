@@ -2,10 +2,11 @@
 
     relu(x * w + b + r)  is one call, if a library takes all of it
 
-Leads are costly operators (linear in an operand), point-wise operators, and operators that put
-tensors together. Their followers are point-wise operators (the trait ``Pointwise``), which tell a
-library what they compute. The pass only offers: while layouts are resolved, the library that takes
-a lead says how many followers it takes; the other ones stay nodes, and may be leads themselves.
+A lead is a node to which nodes after it may be fused. It is a costly operator (linear in an
+operand), a point-wise operator, or an operator that puts tensors together. The nodes fused to it
+are its followers: point-wise operators (the trait ``Pointwise``), which tell a library what they
+compute. The pass only offers followers. While layouts are resolved, the library that takes a lead
+says how many followers it takes. The others stay nodes, and may be leads themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from vtensor.language.operators import info_of
 from vtensor.language.records import replace
 from vtensor.language.traits import Linear, Pointwise
 
-#: The number of nodes that are offered to a lead at most: libraries take far fewer at once.
+#: The most nodes that are offered to a lead, the node to which they may be fused. Libraries take
+#: far fewer at once.
 MAX_FOLLOWERS = 16
 
 

@@ -58,7 +58,7 @@ def shared_variants(
     changeable = [node for node in graph.operators if only is None or node.name in only]
     tried: set[tuple[str, Layout]] = set()
     found_layouts = True
-    while found_layouts:  # a new variant may bring new layouts of other dims: each is tried once
+    while found_layouts:  # repeat until no variant brings a new layout
         found_layouts = False
         for node in changeable:
             lead = probe.lead(node)

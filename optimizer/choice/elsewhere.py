@@ -14,7 +14,8 @@ from ptensor.evaluation import Refusal, Variant
 from resolver.lowered import LoweredGraph, OpNode, pieces
 from vtensor.language.records import replace
 
-#: Nanoseconds that a plan could save around a node, so many that every library is asked.
+#: A saving around a node, in nanoseconds, that is so large that every library is asked for
+#: variants.
 ANY_GAIN = sys.maxsize
 
 

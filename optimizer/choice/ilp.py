@@ -26,13 +26,15 @@ from ptensor.layout import Layout
 if TYPE_CHECKING:
     from fractions import Fraction
 
-#: The tolerance that a solver is given in the constraint on errors, whose limit is scaled to 1.
+#: What is left free for a solver's rounding in the constraint on errors, whose limit is scaled to
+#: 1.
 ROUNDING = 1e-5
 
 #: The unit of the constraint on packed constants, in bytes.
 MEGABYTE = 1e6
 
-#: By layout, a linear expression that is 1 if an end of an edge has that layout, else 0.
+#: The layouts that an end of an edge may have: for each, a linear expression that is 1 if the end
+#: has it, else 0.
 EndLayouts = Mapping[Layout, Any]
 
 
@@ -110,7 +112,7 @@ class _Program:
         self.problem = problem
         self.model = pulp.LpProblem("variants", pulp.LpMinimize)
         self.numbers = count()
-        self.unit: Fraction | int = 1  # bytes of cost for 1 of the objective
+        self.unit: Fraction | int = 1  # the bytes for which 1 of the objective stands
         self.tied = tied
         self.x: dict[str, list[Any]] = {}
         for node, variants in problem.variants.items():  # makers precede the nodes tied to them

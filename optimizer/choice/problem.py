@@ -25,21 +25,22 @@ from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 
-#: Nanoseconds charged for a Transform of unknown time: more than any plan gains, so that a plan
-#: has one only if the resolver's own variants need it.
+#: The nanoseconds charged for a Transform of unknown time. They are more than any plan gains, so
+#: that a plan has such a Transform only if the resolver's own variants need it.
 UNTIMED_NS = 10**9
 
-#: The noise of measured times, as a fraction of them. The first is for times measured while
-#: planning, which are compared with estimates; the second for those of a tuned plan, whose kernels
-#: ran on memory of their own.
+#: The noise of measured times, as a fraction of them. ``NOISE`` is for times measured while
+#: planning, which are compared with estimates. ``TUNED_NOISE`` is for times of a tuned plan, whose
+#: kernels ran on memory of their own.
 NOISE, TUNED_NOISE = 0.05, 0.1
 
 #: The noise of the measured time of a node whose followers are steps of their own, as a fraction of
-#: it: followers were timed with warm caches, and a kernel's time varies with its memory by more
-#: than a follower takes.
+#: that time. Followers were timed with warm caches, and a kernel's time varies with its memory by
+#: more than a follower takes.
 PIECES_NOISE = 0.2
 
-#: A possible Transform: a value, the layout in which it is made, and the layout that is wanted.
+#: A Transform that a choice may need: a value, the layout in which it is made, and the layout in
+#: which it is wanted.
 Edge = tuple[str, Layout, Layout]
 
 
@@ -230,7 +231,8 @@ class Problem:
         """Return what the objective ``time`` charges for an open node in the variant with index
         ``number``, in nanoseconds.
 
-        It is the time of the variant, with its noise if it was measured, else with ``margin``.
+        It is the time of the variant, and the noise (``with_doubt``) or the ``margin`` that applies
+        to it.
         """
         first, variant = self.variants[node][0], self.variants[node][number]
         same = (variant.library, variant.kernel) == (first.library, first.kernel)

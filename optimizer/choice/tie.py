@@ -8,8 +8,8 @@ from __future__ import annotations
 from optimizer.choice.problem import Problem
 from resolver.lowered import OpNode
 
-#: The name of the node u that a node v is tied to, and by index of a variant of v, the index of the
-#: variant of u that goes with it.
+#: The tie of a node v to a node u: the name of u; and for the index of each variant of v, the index
+#: of the variant of u that goes with it.
 Tie = tuple[str, list[int]]
 
 

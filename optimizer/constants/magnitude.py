@@ -12,8 +12,8 @@ from ptensor.pages import Room, reused
 
 Array = np.ndarray[Any, Any]
 
-#: By ``id`` of an array or Original: a weak reference to it, and its largest absolute value. An
-#: entry is removed when its array or Original is freed.
+#: The largest absolute value of an array or Original, by its ``id``, with a weak reference to it.
+#: An entry is removed when its array or Original is freed.
 _known: dict[int, tuple[ref[Array | Original], float]] = {}
 
 

@@ -19,10 +19,12 @@ from ptensor.pages import contiguous, lasting, reused
 
 Array = np.ndarray[Any, Any]
 
-#: Reads the bytes of an array into memory that the given function allocates, and returns them.
+#: A function that reads the bytes of an array and returns them. Its argument takes a number of
+#: bytes and allocates the memory for them.
 Read = Callable[[Callable[[int], "np.ndarray[Any, Any]"]], Array]
 
-#: A change of an original: ("order", axes in their new order) or ("shape", sizes).
+#: A change that derives an original from another: ("order", axes in their new order) or ("shape",
+#: new sizes).
 Step = tuple[str, tuple[int, ...]]
 
 

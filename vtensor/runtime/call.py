@@ -58,8 +58,8 @@ class Calls:
             self._sessions.clear()
 
 
-#: The sessions of each registry, released with the registry. They are global because no object
-#: lives between two calls of ``call``.
+#: The cached sessions of each registry, released with the registry. They are global because no
+#: object lives from one call of ``call`` to the next.
 _calls: WeakKeyDictionary[Registry, Calls] = WeakKeyDictionary()
 _lock = process_lock()
 

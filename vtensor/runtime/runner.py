@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.direct import DirectRequest
     from vtensor.runtime.planning.keys import PlanKey
 
-#: The most requests that a session remembers. For any other run, arrays are checked and the plan is
-#: looked up.
+#: The most requests that a session remembers. For a run that fits none of them, arrays are checked
+#: and the plan is looked up.
 MAX_REQUESTS = 8
 
-#: The errors that a run may raise if the inputs in the model's cache entry are wrong.
+#: The errors of a run that may be due to wrong inputs in the model's cache entry.
 WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
 
-#: The most sets of overridden initializers for which a session keeps plans, most recent first.
+#: The most sets of overridden initializers (constants given as inputs) for which a session keeps
+#: plans: the last used ones.
 MAX_OVERRIDDEN = 8
 
 

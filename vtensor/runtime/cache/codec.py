@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
-#: The most bytes of an entry's data without the digest, and of small weights without the model's
-#: path.
+#: The most bytes of an entry's data (the digest is not counted), and of an entry of small weights
+#: (the model's path is not counted).
 MAX_PAYLOAD = MOST_BYTES - (1 << 13)
 
-#: The most bytes of an array operand of a trace that an entry may hold.
+#: The most bytes of an array operand of a trace for which an entry has the elements themselves.
 MAX_ARRAY_BYTES = 1 << 20
 
 #: Upper bound of the planning time that is read from an entry, in seconds.

@@ -29,8 +29,8 @@ from vtensor.storage.entries import (
     payload_of,
 )
 
-#: Names of files that the cache writes: kind, digest and number; while a file is being written also
-#: the writer's process and thread.
+#: Names of files that the cache writes: kind of entry, digest and number. While a file is being
+#: written, its name also has the writer's process and thread.
 _NAMES = re.compile(r"(model|surface|plan|weights)-[0-9a-f]{32}(-\d+)?(\.\d+\.\d+)?")
 
 #: The files of measured times: the database, and a broken one that was set aside.
@@ -39,7 +39,7 @@ _TIMINGS, _BROKEN = "timings.sqlite", "timings.broken"
 #: The errors that may be raised while a damaged entry is read.
 _DAMAGED: tuple[type[Exception], ...] = (*MALFORMED, sqlite3.DatabaseError, OSError)
 
-#: Age, in seconds, above which an unfinished file was left by a writer that was stopped.
+#: Age, in seconds, above which an unfinished file is taken to be left by a writer that was stopped.
 _LEFTOVER_S = 60.0
 
 
@@ -105,7 +105,7 @@ def contents(folder: Path, deep: bool = False) -> Contents:
             "only you may write to with --cache-dir or $VTENSOR_CACHE_DIR"
         ) from error
     for path in paths:
-        with ignored(FileNotFoundError):  # as other processes remove entries
+        with ignored(FileNotFoundError):  # another process may have removed the entry
             status = path.lstat()
             if _is_foreign(path, status):
                 others += 1

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: The access of a packing step to its slots other than scratch.
+#: The access that a packing step must have to its two slots that are no scratch.
 _ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
 
 

@@ -15,11 +15,12 @@ from vtensor.runtime.execution.one_process import OneProcess
 from vtensor.runtime.execution.plan import Conversion, Plan
 from vtensor.storage.inputs import Feed
 
-#: A copy that each run makes: the target array, and a function that returns the elements to copy.
+#: A copy that each run of a binding makes: the target array, and a function that returns the
+#: elements to copy.
 Copy = tuple[Array, Callable[[], Array]]
 
 #: An array that owns memory, its address and its size in bytes at the time of binding. NumPy can
-#: resize an array although views of it exist; only a changed address or size tells that they
+#: resize an array although views of it exist. Only a changed address or size tells that the views
 #: dangle.
 Owner = tuple[Array, int, int]
 

@@ -43,7 +43,8 @@ class DirectRequest:
         from vtensor.runtime import _replay
 
         self._plan, self._names, self._every = plan, names, every
-        #: The session's record of each run: the plan, and no copies.
+        #: What the session records as its last run after each run of this request: the plan, and
+        #: that nothing was copied.
         self.last_run: tuple[Plan, dict[str, Any]] = plan, {}
         self._inputs = [
             (input_.name, input_.dtype, input_.shape, input_.dtype.alignment) for input_ in inputs
@@ -54,7 +55,8 @@ class DirectRequest:
         ]
         self._lanes = plan.lanes
         self._requests: dict[Lane, Request] = {}
-        # Exceptions of signal handlers, which may be of any kind, are not among these.
+        # The errors after which the general path repeats the run. Exceptions of signal handlers,
+        # which may be of any kind, are not among them.
         self._failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy
 
     def run(self, names: object, arrays: object) -> list[Array] | Literal[False] | None:

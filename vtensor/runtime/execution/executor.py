@@ -36,8 +36,8 @@ T = TypeVar("T")
 MAX_THREADS = 1024
 
 
-#: Per thread: ``executor`` is the executor whose thread this is, ``planned`` the executor that the
-#: thread makes plans for. Other threads have neither.
+#: Values of each thread. ``executor`` is the executor whose own thread it is; ``planned`` is the
+#: executor for which the thread makes plans. Other threads have neither.
 _own = threading.local()
 
 
@@ -58,8 +58,9 @@ class Executor:
     """
 
     _lock = process_lock()
-    # Tables by (process id, number of kernel threads): the first executor; the executors that
-    # sessions share; the index among these at which the next session begins; idle spare executors.
+    # Tables by (process id, number of kernel threads). ``_by_budget``: the first executor.
+    # ``_known``: the executors that sessions share. ``_turns``: the index among these at which the
+    # next session begins. ``_spare``: spare executors that are idle.
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
     _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012
     _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The values of ``hint=``: one run at a time on all threads, or as many runs as threads.
+#: The values of ``Session(hint=)``: one run at a time on all threads; or as many runs as threads.
 HINTS = ("latency", "throughput")
 
 

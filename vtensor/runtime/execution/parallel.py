@@ -15,7 +15,8 @@ from vtensor.runtime.execution.executor import Executor
 
 T = TypeVar("T")
 
-#: Seconds of work that start no further threads: a thread takes a processor from a team that runs.
+#: Seconds for which work stays on one thread. A further thread would take a processor from a team
+#: that runs.
 ALONE_S = 0.003
 
 

@@ -38,14 +38,15 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
-#: Steps, each with (region, byte offset in it) of each of its slots. Regions are numbered: the
-#: arena, inputs, the plan's own outputs, constants.
+#: Steps, each with (region, byte offset in the region) of each of its slots. Region 0 is the arena;
+#: inputs, the memory allocated for outputs, and constants follow.
 Placed = Sequence[tuple[object, Sequence[tuple[int, int]]]]
 
-#: Runs the steps from a first index up to an end index (exclusive); None is the end of the plan.
+#: A function that runs the steps from a first index up to an end index (exclusive); None is the end
+#: of the plan.
 RunSteps = Callable[[int, "int | None"], None]
 
-#: Called with a RunSteps and with the memory between the steps.
+#: A function that is called with a RunSteps and with the bytes of the arena.
 Visitor = Callable[[RunSteps, Array], None]
 
 NESTED = "a step of a run cannot run its own session\n  to fix: give it a Session of its own"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.storage.cgroups import MEMBERSHIP, MOUNT, folders
 
-#: The files of a control group's CPU quota, by version of control groups.
+#: The names of the files with a control group's CPU quota, by version of control groups.
 _FILES = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
 
 
@@ -31,7 +31,7 @@ class Quota(NamedTuple):
     period_us: int
 
 
-#: No quota, with the kernel's default period.
+#: The value if there is no quota; its period is the kernel's default.
 NO_QUOTA = Quota(math.inf, 100_000)
 
 

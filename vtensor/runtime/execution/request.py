@@ -30,9 +30,9 @@ from vtensor.storage.inputs import Feed
 if TYPE_CHECKING:
     from vtensor.runtime.planning.keys import PlanKey
 
-#: A finished run: the arrays that it bound (inputs first), the names of outputs that the plan wrote
-#: to their final memory, and False if numbers were not finite, so that the strict plan must repeat
-#: the run.
+#: A finished run: the arrays that it bound (inputs first); the names of the outputs that the plan
+#: wrote to their final memory; and False if a number was not finite, so that the strict plan must
+#: repeat the run.
 Ran = tuple[list[Array], frozenset[str], bool]
 
 #: The copies of a run, by name of the input or output.

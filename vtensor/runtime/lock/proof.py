@@ -23,7 +23,7 @@ FIELDS: Mapping[str, type] = {
     "gap": float,
 }
 
-#: Measurements: pairs of numbers.
+#: Measurements of errors as a lock file has them: pairs of numbers.
 Pairs = tuple[tuple[float, float], ...]
 
 

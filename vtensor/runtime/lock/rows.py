@@ -16,8 +16,8 @@ from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from vtensor.errors import VTensorError
 from vtensor.runtime.lock.toml import Table
 
-#: The text of a lock file for the operator of a Transform, and for a requirement that every layout
-#: fulfils.
+#: The texts that a lock file has for the operator of a Transform, and for a requirement that every
+#: layout fulfils.
 TRANSFORM, ANY = "Transform", "ANY"
 
 Row = dict[str, Any]

@@ -31,16 +31,16 @@ from vtensor.runtime.execution.trim import trim_memory
 
 T = TypeVar("T")
 
-#: Nice value of the worker thread. A larger one would delay other threads: they wait for Python's
-#: lock while the worker holds it and is not scheduled.
+#: Nice value (lower priority) of the worker thread. A larger one would delay other threads: they
+#: wait for Python's lock while the worker holds it but is not scheduled.
 NICE = 5
 
-#: Delays of tasks for other processes, in seconds: since the last run and the last new task; and,
-#: while runs go on, since the last new task alone. A new shape within the delay finds the worker
-#: idle, and choices that are measured meanwhile are saved once.
+#: Delays, in seconds, before tasks for other processes begin: since the last run and the last new
+#: task; and, if runs go on, since the last new task alone. If a new shape comes within the delay,
+#: the worker is idle, and choices that are measured meanwhile are saved only once.
 IDLE_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 
-#: Poll interval of the idle check, in seconds.
+#: Interval, in seconds, at which the worker checks whether it may begin such a task.
 IDLE_POLL_S = 0.01
 
 #: The note of a plan whose choice was made for other sizes.

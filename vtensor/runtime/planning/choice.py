@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from vtensor.language.symbolic.rows import Known
     from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
 
-#: The most choices of an input kind, the last made ones: each serves a range of sizes.
+#: The most choices that are kept for an input kind, the last made ones. Each serves a range of
+#: sizes.
 MOST_CHOICES = 8
 
 

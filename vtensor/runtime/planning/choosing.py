@@ -32,21 +32,23 @@ from vtensor.runtime.recording.workspace import Workspace
 
 T = TypeVar("T")
 
-#: Share of Transforms and reference code in a plan's estimated time above which libraries are asked
-#: whether they read other layouts.
+#: Libraries are asked whether they read other layouts if Transforms and reference code take more
+#: than this share of a plan's estimated time.
 READING_THRESHOLD = 0.05
 
-#: The same share, above which libraries are asked for other variants as well, which takes long.
+#: Libraries are asked for other variants as well, which takes long, if they take more than this
+#: share.
 ASKING_THRESHOLD = 0.25
 
-#: Largest distance, in nodes, from a Transform or reference code at which libraries are asked about
-#: a node.
+#: Libraries are asked about a node if it is at most this many nodes away from a Transform or from
+#: reference code.
 HOPS = 2
 
-#: Largest share of nodes that may differ from the hints; with more of them, the hints are dropped.
+#: The largest share of nodes that may differ from the hints. If more differ, the hints are not
+#: used.
 MAX_CHANGED = 0.5
 
-#: The most times that declined nodes are added to the reopened ones.
+#: The most times that ``widened`` adds declined nodes to those that are chosen from scratch.
 MAX_WIDENINGS = 8
 
 _log = logger(__name__)

@@ -28,8 +28,8 @@ MAX_GRAPHS = 4
 #: The most input kinds with symbolic graphs, the last used ones.
 MAX_KINDS = 8
 
-#: How many times tracing may fail for an input kind before it is given up: single sizes may be
-#: invalid.
+#: The number of failures after which graphs of an input kind are no longer traced. A few may fail
+#: only because single sizes are invalid.
 MAX_TRACING_FAILURES = 3
 
 _log = logger(__name__)

@@ -22,11 +22,12 @@ NESTED_PLANNING = (
     "  to fix: give the callback a Session of its own, or run this one after the plan is made"
 )
 
-#: Poll interval of a waiting thread's deadlock check, in seconds, and the number of checks in a row
-#: that have to find a deadlock.
+#: Interval, in seconds, at which a waiting thread checks for a deadlock; and the number of
+#: successive checks that have to find one.
 POLL_S, DEADLOCK_CHECKS = 0.05, 10
 
-#: Poll interval of background work that has yielded to requests, in seconds.
+#: Interval, in seconds, at which background work that let requests for plans go first checks
+#: whether they are done.
 YIELD_POLL_S = 0.001
 
 

@@ -38,12 +38,11 @@ if TYPE_CHECKING:
 #: The largest ModelProto that is cached, in bytes: each start serialises and hashes it.
 MAX_PROTO_BYTES = 1 << 26
 
-#: The largest unit of the distance between neighbour sizes, in elements: networks halve the size of
-#: an image five times.
+#: The largest unit of these distances, in elements: networks halve the size of an image five times.
 MAX_STEP = 32
 
-#: The distances of neighbour sizes, in these units: for some of the neighbours a library may have
-#: another kernel.
+#: The distances of a size's neighbours, in units of the largest power of two that divides the size.
+#: Several are tried, since a library may have another kernel only for some of them.
 STEPS = (1, 2, -1, 3)
 
 
@@ -90,7 +89,8 @@ class Source:
         #: The model, if initializers of it may be given other values.
         self._overridden: Model | None = None
         self._corrects = False
-        #: Shapes and deciding values of the last plan, which may have been made without a graph.
+        #: Shapes of the last plan, and values of its inputs that decide shapes. That plan may have
+        #: been made without a graph.
         self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
         #: The fingerprint of the model, if an earlier process saved it.
         self.fingerprint = self._read_fingerprint()

@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What the task's note says of a provisional plan.
+#: The begin of the note of a task that replaces a provisional plan.
 PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
 
 #: The most plans in memory of one session. They share packed weights and an arena; each has its own
 #: steps and descriptions.
 MOST_PLANS = 32
 
-#: Grace period of saving after the end of the process, in seconds.
+#: Seconds for which saving may go on after the end of the process has begun.
 GRACE_S = 3.0
 
 #: The most times that saving yields to a request for a plan.
 YIELDS = 2
 
-#: The most neighbour shapes of a run that are prepared.
+#: The most shapes with neighbouring sizes for which choices are prepared after a run.
 MOST_NEIGHBOURS = 2
 
 #: Guards the tables of all plan stores, for moments; its holder takes no other lock.
@@ -86,8 +86,9 @@ class PlanStore:
         self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
     ) -> None:
         self.source, self._options, self._workspace = source, options, workspace
-        #: In order of their last use. If a signal handler raises an exception while a key is
-        #: hashed, an ``OrderedDict`` would raise a ``KeyError`` in its place.
+        #: The plans in memory, in the order of their last use. An ``OrderedDict`` is not used: if a
+        #: signal handler raises an exception while a key is hashed, it would raise a ``KeyError``
+        #: instead.
         self._plans: dict[PlanKey, PlanInMemory] = {}
         #: Keys of plans that were replaced, as long as a run or caller holds them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Placeholder for memory that is allocated for each combination of sizes.
+#: Stands for the memory of a constant that depends on sizes: it is allocated for each combination
+#: of sizes.
 _NONE: Array = np.empty(0, np.uint8)
 
 

@@ -27,12 +27,12 @@ from vtensor.language.symbolic.trace import SymbolicSize, substituted
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.execution.steps import Code, Failure, RecordedStep
 
-#: The code of the first symbolic size in a key; others count up from it. No size of a network is so
-#: large.
+#: The number that stands for the first symbolic size in a key; the next sizes have the numbers
+#: after it. No size of a network is so large.
 FIRST_SYMBOL_CODE = 1 << 48
 
-#: The most values of a session's outer trace before the next plan begins another: each recording
-#: of a network may add values.
+#: If a session's outer trace has more values than this, the next plan begins another one: each
+#: recording of a network may add values.
 MAX_OUTER_VALUES = 8192
 
 #: Guards the call kinds of all sessions, for moments; its holder takes no other lock.

@@ -40,13 +40,15 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Fewest bytes whose pages are touched early: a few page faults take less time than a thread.
+#: The fewest bytes of weights whose pages a thread touches early. For fewer, the page faults take
+#: less time than a thread.
 MIN_BYTES_TOUCHED = 4 << 20
 
-#: Most bytes whose pages are touched early: later ones would come too late.
+#: The most bytes of weights whose pages are touched early. Further pages would be touched too late.
 MAX_BYTES_TOUCHED = 1 << 29
 
-#: Fewest bytes of a row in a file that are worth a system call of their own.
+#: The fewest bytes of a row (a contiguous range of a file) that are worth a system call of their
+#: own.
 MIN_ROW_BYTES = 1 << 9
 
 

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
-#: Fewest bytes of a constant that all threads pack.
+#: The fewest bytes of a constant that is packed by all threads; smaller constants are packed by
+#: one.
 LARGE_BYTES = 1 << 24
 
-#: Slots of a packing step other than scratch; scratch is given as its number of bytes.
+#: The input and the output among the slots of a packing step. A slot for scratch is given as its
+#: number of bytes.
 SOURCE, TARGET = "source", "target"
 
 

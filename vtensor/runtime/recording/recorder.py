@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 
 _log = logger(__name__)
 
-#: The source number of the graph's trace; call kinds have the numbers after it.
+#: The source number tells from which trace a value comes: 0 is the graph's trace; the traces of
+#: call kinds have the numbers after it.
 GRAPH = 0
 
 
@@ -200,7 +201,7 @@ class Recorder:
         self.symbolic: dict[TensorStorage, DeferredConstant] = {}
         self.alone: set[str] = set()
         self._divisions: list[Division] = []
-        #: How many nodes and outputs have not yet read each constant, by name.
+        #: By name of a constant, the number of nodes and outputs that have not yet read it.
         self._readers = Counter(
             name
             for names in (*(node.inputs for node in graph.nodes), graph.outputs.values())

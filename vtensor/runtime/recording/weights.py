@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Largest constant, in bytes, that is copied next to packed ones. Larger ones are read in place,
-#: except for those that a pass computes: each plan would compute them for itself.
+#: The most bytes of a constant that is copied next to packed ones. Larger constants are read in
+#: place. Those that a pass computes are copied all the same: otherwise each plan would compute them
+#: for itself.
 SMALL_BYTES = 1 << 16
 
 
@@ -124,11 +125,12 @@ class PlanWeights:
         self._sources = {node.output: node.input for node in graph.ahead()}
         self.factors, self.calls = factors_of(graph), NativeTrace()
         self._have: dict[str, Packed] = {}
-        #: Rows of arrays that are read in place, by storage, as long as a step uses the storage.
+        #: Rows of constants that are read in place, by storage, for as long as a step uses the
+        #: storage.
         self._in_place: WeakKeyDictionary[TensorStorage, ConstantRow] = WeakKeyDictionary()
         self._offsets: dict[str, int] = {}
         room = 0
-        #: How many constants of a source are not packed yet, by the source's id.
+        #: By ``id`` of a source array, the number of its constants that are not packed yet.
         self._unpacked: Counter[int] = Counter()
         for value in self._read(graph):
             row = self.row(value)

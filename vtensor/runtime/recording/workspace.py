@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from vtensor.runtime.recording.packer import Expected
 
 
-#: The most bytes that arenas grow beyond the needs of plans so far.
+#: The most bytes by which all arenas together grow beyond what plans have needed so far.
 RESERVE = 8 << 20
 
-#: Bytes of arena that are touched at a time: other threads' requests to the system wait meanwhile.
+#: The bytes of an arena that are touched at a time. Meanwhile requests of other threads to the
+#: system wait.
 TOUCHED_BYTES = 2 << 20
 
 

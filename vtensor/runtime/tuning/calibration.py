@@ -20,7 +20,8 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.wording import reason
 from vtensor.runtime.execution.executor import Executor
 
-#: Bytes copied by the step of kind ``copy``: source and target together exceed a core's own caches.
+#: The bytes copied by the step of kind ``copy``. Source and target together are larger than a
+#: core's own caches.
 COPY_BYTES = 1 << 24
 
 #: The nanoseconds for which a step is repeated; the fastest run counts.
@@ -29,8 +30,8 @@ STEP_BUDGET_NS = 8_000_000
 #: The kinds of steps that a library must offer to be calibrated.
 STEP_KINDS = ("product", "copy")
 
-#: A speed is saved as the nanoseconds of this many operations or bytes; times out of these bounds
-#: are implausible for any machine and rejected.
+#: A speed is saved as a time: that of this many arithmetic operations or bytes, in nanoseconds.
+#: Times below ``MIN_NS`` or above ``MAX_NS`` are implausible for any machine and rejected.
 OPERATIONS, MIN_NS, MAX_NS = 10**9, 10**3, 10**12
 
 _known: dict[tuple[str, str], Rates | None] = {}

@@ -22,15 +22,17 @@ from vtensor.runtime.recording.live_steps import accesses
 if TYPE_CHECKING:
     from vtensor.storage.inputs import Array
 
-#: The largest element of the noise, relative to the result's largest: far above the rounding of f32
-#: and far below the scale on which functions are nonlinear.
+#: The largest element of the noise as a share of the largest element of the result. It is far above
+#: the rounding of f32, and far below the scale on which functions are nonlinear.
 NOISE_SHARE = 2.0**-10
 
-#: The number of trials, each with other noise. If an output has fewer than FEW_ELEMENTS elements,
-#: there are TURNS_IF_FEW trials: the largest change of few elements may be small by chance.
+#: The number of trials, each with other noise. There are ``TURNS_IF_FEW`` trials if an output has
+#: fewer than ``FEW_ELEMENTS`` elements, since the largest change of few elements may be small by
+#: chance.
 TURNS, FEW_ELEMENTS, TURNS_IF_FEW = 2, 64, 8
 
-#: For each trial: the norm of the noise and the largest change of an output, both relative.
+#: The probes of a node: for each trial, the relative norm of the noise and the largest relative
+#: change of an output.
 Probes = tuple[tuple[float, float], ...]
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from optimizer.settings import Settings
 from resolver.lowered import LoweredGraph
 
-#: The least gain that justifies a Transform, as a share of a run.
+#: The time that a Transform must save to be worth it, as a share of the time of a run.
 TRANSFORM_PRICE = 0.01
 
 

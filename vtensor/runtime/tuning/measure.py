@@ -43,34 +43,35 @@ from vtensor.storage.inputs import Array
 #: The generated name of a dim that the model does not name; it does not affect a node's time.
 GENERATED_DIM = re.compile(r"\bD\d+\b")
 
-#: Runs of a measurement: the least, the default least, and the most. A long measurement has many:
-#: while another process uses a core, most runs wait for it, but hardly all of them.
+#: Numbers of runs of a measurement: the least, the least by default, and the most. A long
+#: measurement has many runs: while another process uses a core, most runs wait for it, but hardly
+#: all of them.
 MIN_RUNS, DEFAULT_RUNS, MAX_RUNS = 3, 5, 100
 
-#: A first run of more than this many times ``most_seconds`` is the only one. Its memory is new, so
-#: it takes longer than later runs.
+#: If the first run takes more than this many times ``most_seconds``, it is the only one. The first
+#: run may take longer than later ones, since its memory is new.
 FIRST_RUN_FACTOR = 4
 
-#: The least gain, as a share, by which one run counts as faster than another.
+#: The share by which a run must be faster than the fastest run before it to count as faster.
 NO_GAIN = 0.01
 
-#: A constant of at least this many bytes is read from memory in each run of a network, and so it is
-#: in each run of a measurement with ``cold``.
+#: A constant of at least this many bytes is taken to be read from memory, not from a cache, in each
+#: run of a network. A measurement with ``cold`` displaces it from the caches before each run.
 COLD_BYTES = 1 << 19
 
-#: Bytes read and written to displace everything else from the caches.
+#: The bytes that a copy reads and writes to displace all other memory from the caches.
 SWEEP_BYTES = 1 << 26
 
-#: The share of a run that its threads may wait for processors. A run with more waiting is repeated,
-#: at most ``RETRIES`` times.
+#: The share of a run for which its threads may have waited for processors. If they waited longer,
+#: the run is repeated, at most ``RETRIES`` times.
 MAX_WAIT_SHARE, RETRIES = 0.1, 6
 
 #: Linux's folder of the process's threads, whose ``schedstat`` has the wait for processors.
 TASKS_FOLDER = Path("/proc/self/task")
 
-#: Comparison of whole plans: each runs at least MIN_TURNS times, then on until TURN_SECONDS have
-#: passed, at most MOST_TURNS times. The first turn does not count. Many turns make it likely that
-#: one is undisturbed by other processes.
+#: Turns of a comparison of whole plans: at least ``MIN_TURNS``, then more until ``TURN_SECONDS``
+#: have passed, at most ``MOST_TURNS``. The first turn does not count. Many turns make it likely
+#: that other processes leave one undisturbed.
 MIN_TURNS, MOST_TURNS, TURN_SECONDS = 10, 30, 2.0
 
 #: The largest difference of two plans that count as equally fast, as a share of a run.
@@ -98,8 +99,8 @@ class Effort(NamedTuple):
     steady: int = MAX_RUNS
 
 
-#: The settings for measurements in warm caches; for tuning, with cold constants; for short
-#: measurements of a plan that is made at once; and for measurements between runs.
+#: Settings of measurements: in warm caches; for tuning, with large constants not in the caches;
+#: short ones for a plan that is made at once; and those between runs.
 WARM, TUNING = Effort(), Effort(cold=True)
 GLANCE, BETWEEN = Effort(0.001, MIN_RUNS, 0.02, steady=DEFAULT_RUNS), Effort(0.01, MIN_RUNS)
 

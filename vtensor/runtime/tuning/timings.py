@@ -28,7 +28,7 @@ _READ = """
 SELECT call, way, ns FROM timings WHERE environment = ? AND typeof(ns) = 'integer' AND ns >= 0
 """
 
-#: With more rows than this, rows of other environments are deleted.
+#: If the database has more rows than this, rows of other environments are deleted.
 MAX_ROWS = 50_000
 
 _SHRINK = "DELETE FROM timings WHERE environment != ? AND (SELECT count(*) FROM timings) > ?"
@@ -39,7 +39,8 @@ PATIENCE = 1.0
 #: The suffixes of SQLite's files: the database and its companions.
 _SUFFIXES = ("", "-journal", "-wal", "-shm")
 
-#: Databases that others kept locked for longer than ``PATIENCE``: this process waits no more.
+#: Databases that other processes kept locked for longer than ``PATIENCE``. This process no longer
+#: waits for them.
 _locked = set[Path]()
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,8 @@ class Timings:
     def __init__(self, environment: str) -> None:
         self._environment = environment
         self._file = cache_folder() / "timings.sqlite"
-        #: A folder that is removed while in use is not created again.
+        #: True if the folder exists at the begin. It is not created again if it is removed while in
+        #: use.
         self._was_there = self._file.parent.is_dir()
         self._known: dict[tuple[str, str], int] = {}
         self._new: dict[tuple[str, str], int] = {}  # not on disk yet

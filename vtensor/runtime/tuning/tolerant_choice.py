@@ -31,8 +31,8 @@ from vtensor.storage.inputs import Array
 #: How often the integer program is solved before the plan stays strict.
 ROUNDS = 5
 
-#: The factor between the measured error and the tolerance: inputs that were not tried may have
-#: larger errors.
+#: The measured error times this factor must not exceed the tolerance, because inputs that were not
+#: tried may have larger errors.
 MARGIN = 1.25
 
 #: The next error budget as a share of the budget that would have fitted the plan that failed.

@@ -21,7 +21,8 @@ from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.execution.processors import processor
 from vtensor.runtime.tuning.measure import GLANCE, TUNING, Effort, node_ns, signature, transform_ns
 
-#: The seconds of runs of a call after which no further variant of the call is measured.
+#: The seconds that all runs of a call (equal nodes in any variant) may take together. After that no
+#: further variant of the call is measured.
 CALL_SECONDS = 1.0
 
 #: In short measurements, a run that takes more than this multiple of the call's best time is the

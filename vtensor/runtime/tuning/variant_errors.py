@@ -33,7 +33,8 @@ from vtensor.runtime.tuning.error_amplification import (
 )
 from vtensor.storage.inputs import Array, Port, random_array
 
-#: The seed of inputs on which errors of nodes are measured, and the seeds for whole plans.
+#: The seed of the inputs on which errors of single nodes are measured, and the seeds of those for
+#: whole plans.
 SEED, WHOLE_SEEDS = 0, (1, 2, 3)
 
 
