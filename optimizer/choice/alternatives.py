@@ -43,8 +43,8 @@ class End:
 
     @property
     def requirement(self) -> Requirement | None:
-        """What the node's invoker requires of the value's layout; None if the end is the caller of
-        the session.
+        """The requirement of the node's invoker for the layout of the value; None if the end is the
+        caller of the session.
         """
         return self.node.variant.requirements[self.place] if self.node else None
 

@@ -303,7 +303,7 @@ class Problem:
     def _numbers(self, node: str | None) -> range:
         """Return the indices of a node's variants.
 
-        It is 0 alone for a fixed node, and if ``node`` is no node of the graph.
+        The only index is 0 for a fixed node, and if ``node`` is no node of the graph.
         """
         return range(len(self.variants.get(node or "", [0])))
 

@@ -87,7 +87,7 @@ class Executor:
 
     @classmethod
     def of(cls, threads: int | None) -> Executor:
-        """Return the first executor of this process with a number of kernel threads.
+        """Return this process's first executor for a number of kernel threads.
 
         Args:
             threads: the number of kernel threads; None is every processor that the process may use.

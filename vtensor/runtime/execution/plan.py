@@ -181,7 +181,7 @@ class Plan(OneProcess):
     Attributes:
         origin: the way in which the plan was found.
         taken_from: the input shapes for which the plan's choice was made; None if these are the
-            plan's own shapes.
+            plan's own shapes. The certificate is kept only if it holds for the plan's own sizes.
         anew: if the choice was made for other shapes, the names of the nodes that were chosen again
             for the plan's own shapes. All other nodes are as in the earlier choice.
         refinement: the background task that may replace the plan in later runs, or None.
@@ -266,7 +266,9 @@ class Plan(OneProcess):
 
     @property
     def placement(self) -> Placement:
-        """Where all memory that the steps touch is: in the arena, bound by a run, or constants."""
+        """The places of all memory that the steps touch: in the arena, in memory that a run binds,
+        or in constants.
+        """
         return self.nodes.placement
 
     @cached_property
@@ -296,10 +298,10 @@ class Plan(OneProcess):
 
     @cached_property
     def exponents(self) -> Sequence[tuple[int, int]]:
-        """How the elements of each input, and of each storage in ``own``, are checked to be finite.
+        """The test for finite elements, for each input and then for each storage in ``own``.
 
-        Each item is (bytes of an element, mask of its exponent bits). Empty if runs make no such
-        check.
+        Each item is (bytes of an element, mask of its exponent bits). Empty if runs do not test
+        that elements are finite.
         """
         if self._strictly is None:
             return ()

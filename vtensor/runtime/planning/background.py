@@ -40,7 +40,7 @@ NICE = 5
 #: the worker is idle, and choices that are measured meanwhile are saved only once.
 IDLE_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 
-#: Interval, in seconds, at which the worker checks whether it may begin such a task.
+#: Interval, in seconds, at which the worker checks whether tasks for other processes may begin.
 IDLE_POLL_S = 0.01
 
 #: The note of a plan whose choice was made for other sizes.

@@ -36,8 +36,8 @@ T = TypeVar("T")
 #: than this share of a plan's estimated time.
 READING_THRESHOLD = 0.05
 
-#: Libraries are asked for other variants as well, which takes long, if they take more than this
-#: share.
+#: Libraries are asked for other variants as well, which takes long, if Transforms and reference
+#: code take more than this share.
 ASKING_THRESHOLD = 0.25
 
 #: Libraries are asked about a node if it is at most this many nodes away from a Transform or from

@@ -57,10 +57,10 @@ class Point:
         tolerances: the tolerances for which the plan was chosen, the smallest first; 0 is the
             strict plan's.
         plan: the plan.
-        forms: the number of approximate nodes, by the name of library and kernel.
+        forms: the number of approximate nodes, by a text of library and kernel.
         expected: the error of results that the certificate expects; 0 for the strict plan.
-        error: the largest error of results, measured on other inputs than the choice was made on,
-            and relative to results of strict kernels.
+        error: the largest error of results, measured on other inputs than those on which the choice
+            was made, and compared with results of strict kernels.
         runs: the time of each run, in nanoseconds.
         weights: bytes of all constants in the layouts that the plan reads.
     """

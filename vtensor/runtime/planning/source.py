@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 #: The largest ModelProto that is cached, in bytes: each start serialises and hashes it.
 MAX_PROTO_BYTES = 1 << 26
 
-#: The largest unit of these distances, in elements: networks halve the size of an image five times.
+#: The largest unit of the distance between a size and a neighbour of it, in elements: networks
+#: halve the size of an image five times.
 MAX_STEP = 32
 
 #: The distances of a size's neighbours, in units of the largest power of two that divides the size.

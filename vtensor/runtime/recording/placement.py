@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the memory of a plan is: in the arena, in memory that each run binds, or in constants.
+    """The places of a plan's memory: in the arena, in memory that each run binds, or in constants.
 
     Attributes:
         steps: the steps, in running order.

@@ -24,7 +24,7 @@ def with_fewer_transforms(
     """Make a choice in which each Transform costs more than its time. Return it in a list if it has
     fewer Transforms than ``measured``.
 
-    The list is empty if it has not, or if there is no such choice.
+    The list is empty if the choice has no fewer Transforms, or if there is no such choice.
 
     Args:
         measured: the lowered graph of the choice with the least sum of measured times.

@@ -150,8 +150,8 @@ class Tuner(Clock):
 
 
 def environment(threads: int, libraries: Iterable[RegisteredLibrary] | None = None) -> str:
-    """Return a text that names all that the times of calls depend on: the processor, the number of
-    threads, the libraries.
+    """Return a text that names all on which times depend besides the calls themselves: the
+    processor, the number of threads, the libraries.
 
     ``ONEDNN_DEFAULT_FPMATH_MODE`` is not in it, because every primitive is created strict.
 
