@@ -1,12 +1,15 @@
-"""Nodes whose variant can be tied to that of the node before, which makes the program smaller."""
+"""Ties: nodes whose variant can be derived from the variant of the node before.
+
+A tied node needs no variables of its own, which makes the integer program smaller.
+"""
 
 from __future__ import annotations
 
 from optimizer.choice.problem import Problem
 from resolver.lowered import OpNode
 
-#: The name of the node u that a node v is tied to, and by index of a variant of v, the index of the
-#: variant of u that goes with it.
+#: The tie of a node v to a node u: the name of u; and for the index of each variant of v, the index
+#: of the variant of u that goes with it.
 Tie = tuple[str, list[int]]
 
 
@@ -38,8 +41,8 @@ def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
 
 
 def _tie(problem: Problem, node: OpNode) -> Tie | None:
-    """Return the tie of a node to the maker of its input; None if the conditions of ``ties`` do not
-    hold.
+    """Return the tie of a node to the node that makes its input; None if a condition of ``ties``
+    does not hold.
     """
     inputs = [value for value in node.inputs if not problem.value(value).constant]
     if len(inputs) != 1 or len(node.outputs) != 1:
@@ -69,7 +72,7 @@ def _tie(problem: Problem, node: OpNode) -> Tie | None:
 
 
 def _sizes(problem: Problem, value: str) -> set[int]:
-    """Return the numbers of bytes that a value has in the layouts in which it may be made or
+    """Return the numbers of bytes that a value has in all layouts in which it may be made or
     wanted.
     """
     variants = problem.variants

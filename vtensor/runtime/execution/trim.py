@@ -24,10 +24,11 @@ _log = logger(__name__)
 
 
 def trim_kernels() -> None:
-    """Let libraries drop the kernels that this thread compiled for a plan but the plan does not
-    use.
+    """Let libraries drop kernels that this thread compiled for a plan although the plan does not
+    use them.
 
-    Does nothing while the thread plans: the call after the outermost planning drops them.
+    Does nothing inside ``Executor.planning``. The call after the outermost planning drops the
+    kernels.
     """
     loaded_registry = getattr(sys.modules.get("libdesc.registry"), "ready", None)
     # None if no module has imported the registry, or while its import is in progress

@@ -181,7 +181,7 @@ class Lock:
             raise InputError(f"{os.fspath(file)}: cannot be written: {reason(error)}") from error
 
     def layouts(self, source: Source) -> tuple[dict[str, Layout], dict[str, Layout]]:
-        """Return the layouts of inputs, and those of outputs, each by name.
+        """Return the layouts of inputs by name, and the layouts of outputs by name.
 
         Args:
             source: the model that is to run.
@@ -216,8 +216,8 @@ class Lock:
         """Return the error for lines that no longer hold.
 
         Args:
-            faults: for each line (index of its node in ``choices.rows``, reason); the index is None
-                if the reason concerns the file as a whole.
+            faults: (index, reason) of each line. The index is that of the line's node in
+                ``choices.rows``; None if the reason concerns the whole file.
         """
         rows = []
         for place, text in faults:
@@ -246,7 +246,9 @@ class Lock:
 
 
 def content(graph: Graph) -> str:
-    """Return the digest of a network: of its text without the name, and of its constants' bytes."""
+    """Return a digest of a network: of its text without its name, and of the bytes of its
+    constants.
+    """
     import numpy as np
 
     digest = sha256(str(graph).partition("\n")[2].encode())
