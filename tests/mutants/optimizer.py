@@ -57,10 +57,11 @@ ROWS = {
         "        for y in ys:\n",
         "        for y in ys[1:]:\n",
     ),
-    (51, AREA, "optimizer/choice/candidates.py"): (
-        "A variant is tried with blocks along a dim of size 1 that is repeated.",
-        "restricted = restricted.unblock(dim) if size == 1 != lead.size(dim) else restricted",
-        "pass",
+    (51, AREA, "optimizer/cancel.py"): (
+        "Two Transforms become one although the type between them holds the values only nearly.",
+        "return lossless(first_stored, second_stored) if same else preserves("
+        "first_stored, second_stored)",
+        "return lossless(first_stored, second_stored)",
     ),
     (52, AREA, "optimizer/lho.py"): (
         "Transforms of two outputs of one node to one layout become one Transform.",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ops
 from optimizer.constants.computed import Computed, Made
 from optimizer.fold import Chain, fold
-from tests.optimizer.graphs import operators
+from tests.optimizer.graphs import compared, operators
 from tests.property.strategies import LAWS
 from vtensor import Session
 from vtensor.language.graph import Graph
@@ -198,6 +198,17 @@ def test_what_cannot_be_folded_stays(kind: str) -> None:
     g = Graph(kind)
     STAYING[kind](g)
     assert fold(g.seal()).merged == {}
+
+
+def test_equal_numbers_along_two_dims_are_two_factors() -> None:
+    """They scale one array, which has two names."""
+    g, rng = Graph("two"), np.random.default_rng(0)
+    array = rng.standard_normal((8, 8), np.float32)
+    for dim in "TF":
+        x, scale = g.input(f"x{dim}", {"N": 2, "T": 8, "F": 8}), g.constant(array, "T F")
+        y, *_ = g.add(ops.LayerNormalization(("F",)), x, scale)
+        g.output(g.add(ops.Mul(), y, g.constant(np.arange(1, 9, dtype=np.float32), dim)))
+    compared(g.seal(), 1e-5, 1e-5)
 
 
 def test_of_no_pictures_nothing_is_folded() -> None:

@@ -210,6 +210,34 @@ def test_another_number_is_another_function() -> None:
     assert rewrite(g.seal()).rewritten == {}
 
 
+def takes(graph: Graph, pattern: str) -> bool:
+    """Return whether a rule of this pattern, which makes -x, is applied."""
+    with installed(registry().copy()) as copied:
+        copied.rules["own"] = Rule.of("own", "", pattern, "Neg(x)")
+        return bool(rewrite(graph, rules=["own"]).rewritten)
+
+
+@pytest.mark.parametrize("second", [1, 2])
+def test_a_constant_that_a_pattern_has_twice_is_one(second: int) -> None:
+    g = Graph("twice")
+    x = g.input("x", {"C": 3})
+    for value in (1, second):
+        x = g.add(ops.Sub(), x, g.constant(np.full(3, value, np.float32), "C"))
+    g.output(x)
+    assert takes(g.seal(), "Sub(Sub(x, constant(c)), constant(c))") == (second == 1)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_node_whose_second_output_is_read_stays(asked: bool) -> None:
+    g = Graph("mean")
+    scale = g.constant(np.ones(3, np.float32), "F")
+    y, mean, _ = g.add(ops.LayerNormalization(("F",)), g.input("x", {"N": 2, "F": 3}), scale)
+    g.output(y)
+    if asked:
+        g.output(mean)
+    assert takes(g.seal(), "LayerNormalization(x, scale, axes=axes)") != asked
+
+
 @pytest.mark.parametrize(
     ("optimize", "rewritten"),
     [
