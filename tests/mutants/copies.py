@@ -83,7 +83,7 @@ class Copy:
         if (count := text.count(fault.old)) != 1:
             raise ValueError(
                 f"fault {fault.number}: its text occurs {count} times in {fault.file}\n  to fix: "
-                "seed the same fault in the present code, in tests/mutants/faults.py"
+                "seed the same fault in the present code, in a table of tests/mutants"
             )
         file.write_text(text.replace(fault.old, fault.new))
         try:

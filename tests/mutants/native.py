@@ -11,9 +11,9 @@ ROWS = {
         "if (one.first >= piece.last || one.last <= piece.first) continue;",
     ),
     (84, AREA, "native/replay/program.cpp"): (
-        "A region that overlaps a written one is accepted if a shorter written one begins between.",
-        "if (region.written && (!last_written || end(i) > end(*last_written))) last_written = i;",
-        "if (region.written) last_written = i;",
+        "Memory of a run with sizes may be smaller than steps without sizes need.",
+        "if (region.sized) region.needed = region.fixed;",
+        "if (region.sized) region.needed = 0;",
     ),
     (85, AREA, "native/eigen/pooling.cpp"): (
         "Of equal largest elements of a window, MaxPool gives the index of the last.",
