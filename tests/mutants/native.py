@@ -25,11 +25,10 @@ ROWS = {
         "destination[source] = static_cast<int>(i);",
         "destination[i] = static_cast<int>(source);",
     ),
-    (87, AREA, "native/eigen/fourier.cpp"): (
-        "A one-sided inverse transform of even length reads the imaginary part of the middle "
-        "frequency.",
-        "const bool single = f.mirrored && (t == 0 || 2 * t == f.length);",
-        "const bool single = f.mirrored && t == 0;",
+    (87, AREA, "native/eigen/extremes.cpp"): (
+        "TopK takes 0 for larger than -0: equal elements do not keep their order.",
+        "std::bit_cast<std::uint64_t>(value + 0.0);",
+        "std::bit_cast<std::uint64_t>(value);",
     ),
     (88, AREA, "native/onednn/sound.cpp"): (
         "A binary kernel is accepted for an operand with pads and a result without.",
