@@ -29,7 +29,7 @@ PLACE = Path(sys.prefix).parent if (Path(sys.prefix).parent / "native").is_dir()
 _MOUNT = """
 if test -d "$2/.venv"; then mkdir -p "$1/.venv" && mount --bind "$2/.venv" "$1/.venv"; fi &&
 mount --rbind "$1" "$2" && if test -n "$3"; then mount --bind "$3" "$4"; fi &&
-cd "$2" && shift 4 && exec nice -n 0 "$@"
+cd "$2" && shift 4 && exec nice -n 10 "$@"
 """
 
 #: The time of files in the copy, in seconds: the year 2000.

@@ -12,7 +12,7 @@ import pytest
 
 from libdesc.eigen.memory import nested
 from libdesc.preferences import EVERY
-from ops import Add, Conv2D, Mean, Mul, Relu, Rename, Reshape, Softmax, TopK
+from ops import Add, Conv2D, Mean, Mul, Relu, Rename, Reshape, Softmax
 from optimizer.absorb import _Removal, absorb
 from optimizer.pipeline import optimise, pass_names, simplify
 from optimizer.settings import Settings
@@ -73,18 +73,6 @@ def test_an_input_is_a_branch_node_too(bench: Bench) -> None:
     plan = hoisted(mixes("a: x NHWC NCHW", "b: x NHWC NCHW"))
     assert sources(plan) == {"x": 1}
     assert plan.nodes[0].name == "transform:0"
-
-
-def test_transforms_of_two_outputs_of_a_node_stay_two(bench: Bench) -> None:
-    """(2) They are of two values."""
-    graph = Graph("two outputs")
-    values = graph.add(TopK("C", 3), graph.input("x", {"N": 2, "C": 8}))
-    for value in values:
-        graph.output(value)
-    graph.seal()
-    delivery = {name: Layout("CN") for name in graph.outputs}
-    plan = optimise(extend(resolve(graph), delivery), "lho")
-    assert len(list(plan.transforms())) == 2
 
 
 def test_share_takes_what_hoisting_leaves(bench: Bench) -> None:

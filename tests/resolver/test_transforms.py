@@ -17,12 +17,10 @@ from ptensor import Layout, PTensor, lib_tagger
 from resolver.evaluate import resolve
 from resolver.explain import explain_transforms
 from resolver.extend import extend
-from resolver.lock_choice import Choices
 from resolver.lowered import TransformNode
 from tests.contract.invokers import copying
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.toy import handlers
-from tests.resolver.networks import mixes
 from vtensor.errors import NoInvokerError
 from vtensor.language.graph import Graph
 from vtensor.language.operators import Context, operator
@@ -115,13 +113,6 @@ def test_equal_transforms_run_each_on_its_own_consumers_library(
         rows.append((name, copying(name, "CN", "NC")))
     extended = extend(resolve(two_nodes(bench, *rows)))
     assert [node.library for node in extended.transforms()] == ["first", "second"]
-
-
-def test_a_lock_file_names_each_transform_of_a_value(bench: Bench) -> None:
-    readers = (f"reader{number}: x NHWC NCHW" for number in range(3))
-    rows = Choices.of(extend(resolve(mixes(*readers)))).rows
-    names = [row.name for row in rows if isinstance(row, TransformNode)]
-    assert names == ["x in NHWC", "x in NHWC (2)", "x in NHWC (3)"]
 
 
 def test_a_library_that_declines_or_is_absent_transforms_nothing(
