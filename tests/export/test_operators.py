@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from libdesc.registry import registry
-from ops import Concat
+from ops import Concat, Resize, ScatterElements
 from tests.export.support import NEWEST, RUNTIME, bare, checked, graph_of, runtime
 from tests.frontends.support import f32, run_once
 from tests.libraries.slow import ALL
@@ -87,6 +87,24 @@ def test_what_is_not_written_is_refused_by_name(name: str) -> None:
     graph, _ = graph_of(CASES[name][0])
     with pytest.raises(UnsupportedOperatorError, match=rf"{name} 'op' : .*\n  to fix: "):
         export(graph)
+
+
+CROP = Resize(("H",), (5,), (1.25,), coordinates="tf_crop_and_resize", roi=((0.0, 0.5),))
+TABLE = ("A=3 B=4", "A=2 B=4 <3", "A=2 B=4")
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (Case(CROP, ("N=1 H=4",)), "a box that is cropped first is not written"),
+        (Case(ScatterElements("A", "max"), TABLE), "reduction max from opset 18 on"),
+    ],
+    ids=str,
+)
+def test_what_a_node_cannot_say_is_refused(case: Case, reason: str) -> None:
+    graph, _ = graph_of(case)
+    with pytest.raises(UnsupportedOperatorError, match=reason):
+        export(graph, 17)
 
 
 @pytest.mark.parametrize("dim", ["A", "B"])

@@ -73,6 +73,14 @@ def test_indices_of_the_largest_agree_with_pads_and_ties(columns: int) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_window_within_its_stride_has_no_pads() -> None:
+    """ONNX Runtime asks for negative pads here and fails; ONNX's reference begins elsewhere."""
+    pool = node("MaxPool", 12, IMAGE, kernel_shape=[1, 2], strides=[4, 4], auto_pad="SAME_UPPER")
+    rows = pool.feeds["x0"][:, :, ::4]
+    expected = np.maximum(rows[..., ::4], rows[..., 1::4])
+    np.testing.assert_array_equal(pool.run()[0], expected)
+
+
 @pytest.mark.parametrize(("node", "error", "reason"), REFUSED, ids=str)
 def test_a_variant_is_refused_with_its_reason(node: Node, error: Any, reason: str) -> None:
     with pytest.raises(error, match=reason):
