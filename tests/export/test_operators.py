@@ -13,8 +13,8 @@ from ops import Concat, Resize, ScatterElements
 from tests.export.support import NEWEST, RUNTIME, bare, checked, graph_of, runtime
 from tests.frontends.support import f32, run_once
 from tests.libraries.slow import ALL
-from tests.operators.cases import CASES, Case
 from tests.operators.harness import check_close
+from tests.operators.tables.cases import CASES, Case
 from vtensor import Graph, load_onnx
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.export import export

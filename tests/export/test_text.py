@@ -10,7 +10,7 @@ from ops import Clip, Pad, Relu, Softmax
 from tests.export.graphs import graphs
 from tests.export.support import graph_of
 from tests.frontends.support import run_once
-from tests.operators.cases import CASES, Case
+from tests.operators.tables.cases import CASES, Case
 from tests.property.strategies import laws
 from vtensor import Graph
 from vtensor.errors import GraphError

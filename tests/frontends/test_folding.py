@@ -14,7 +14,7 @@ from ptensor.blas import on_one_thread
 from tests.export.support import RUNTIME, Array, bare, graph_of
 from tests.frontends.support import agree, model, run_once
 from tests.libraries.slow import ALL
-from tests.operators.cases import CASES
+from tests.operators.tables.cases import CASES
 from vtensor import Graph, load_onnx
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.export import export

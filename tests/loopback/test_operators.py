@@ -15,8 +15,8 @@ from tests.libraries.slow import ALL, slow_but
 from tests.loopback.bench import check_case
 from tests.loopback.handlers import scrambles
 from tests.loopback.invokers import ran
-from tests.operators.cases import BOUNDS, CASES, Case, expected
 from tests.operators.harness import check_close, check_pads, run
+from tests.operators.tables.cases import BOUNDS, CASES, Case, expected
 from tests.operators.test_libraries import ROWS
 from vtensor.language.operators import OPERATORS
 

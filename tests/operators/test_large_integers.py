@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.libraries.slow import ALL
-from tests.operators.nodes import Array, Node, fed, make
+from tests.operators.tables.nodes import Array, Node, fed, make
 from vtensor import Graph, Session, load_onnx, save_onnx
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.language.dtype import numpy_dtype

@@ -11,9 +11,7 @@ from ops import BiasAdd
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from tests.libraries.slow import ALL
-from tests.operators import cases
-from tests.operators.cases import CASES, Case, bound, expected
-from tests.operators.elementwise import ours
+from tests.operators.calls.levels import reference_faults
 from tests.operators.harness import (
     Given,
     check_close,
@@ -22,7 +20,9 @@ from tests.operators.harness import (
     definition,
     run,
 )
-from tests.operators.levels import reference_faults
+from tests.operators.tables import cases
+from tests.operators.tables.cases import CASES, Case, bound, expected
+from tests.operators.tables.elementwise import ours
 from vtensor.errors import NoInvokerError
 from vtensor.language.operators import OPERATORS
 
@@ -46,7 +46,7 @@ def test_every_operator_has_cases(op: str) -> None:
 
 def check_has_cases(op: str) -> None:
     """Check that the table has a row of an operator, which would not be tested without."""
-    assert CASES.get(op), f"tests/operators/cases.py has no case of {op}"
+    assert CASES.get(op), f"tests/operators/tables/cases.py has no case of {op}"
     assert all(type(case.op) is OPERATORS[op].cls for case in CASES[op])
 
 

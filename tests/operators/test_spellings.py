@@ -12,11 +12,11 @@ import pytest
 from libdesc.registry import registry
 from tests.libraries.slow import ALL
 from tests.operators.harness import check_close
-from tests.operators.nodes import IMAGE, Node, agrees, floats, node, opsets
-from tests.operators.nodes_elementwise import ELEMENTWISE, OLD
-from tests.operators.nodes_layers import LAYERS, STATISTICS
-from tests.operators.nodes_sampling import SAMPLING
-from tests.operators.nodes_shape import SHAPES
+from tests.operators.tables.nodes import IMAGE, Node, agrees, floats, node, opsets
+from tests.operators.tables.nodes_elementwise import ELEMENTWISE, OLD
+from tests.operators.tables.nodes_layers import LAYERS, STATISTICS
+from tests.operators.tables.nodes_sampling import SAMPLING
+from tests.operators.tables.nodes_shape import SHAPES
 from vtensor.errors import DimError, ModelError, UnsupportedOperatorError
 from vtensor.language.operators import OPERATORS
 from vtensor.runtime.session import Session

@@ -14,7 +14,6 @@ from libdesc.winograd.routine import TileSize, tiles
 from ops import Add, BiasAdd, Clip, Conv2D, DepthwiseConv2D, Mul, Relu, Sigmoid
 from ptensor.evaluation import Evaluation, Variant
 from resolver.check import check
-from tests.operators.cases import Case, bound
 from tests.operators.harness import (
     Behind,
     Deciding,
@@ -27,6 +26,7 @@ from tests.operators.harness import (
     prober,
     run,
 )
+from tests.operators.tables.cases import Case, bound
 from vtensor import Graph, Session
 from vtensor.errors import NoInvokerError
 from vtensor.runtime.planning import choosing

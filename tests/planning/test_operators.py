@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.libraries.slow import ALL
-from tests.operators.cases import CASES, Case
+from tests.operators.tables.cases import CASES, Case
 from tests.planning.rows import Feeds
 from vtensor import Graph, Session
 from vtensor.errors import VTensorError

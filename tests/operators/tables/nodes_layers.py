@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.operators.nodes import IMAGE, SERIES, VOLUME, floats, integers, node, positive, twice
+from tests.operators.tables.nodes import (
+    IMAGE,
+    SERIES,
+    VOLUME,
+    floats,
+    integers,
+    node,
+    positive,
+    twice,
+)
 
 W = floats(4, 6, 3, 3)
 STATISTICS = (positive(6), positive(6), positive(6), positive(6))

@@ -16,7 +16,7 @@ from ptensor.layout import Layout
 from ptensor.physical import pads_are_zero
 from ptensor.transform import transform
 from tests.libraries.slow import ALL
-from tests.native.guarded import LINE, filled, guarded
+from tests.native.guarded.pages import LINE, filled, guarded
 from tests.native.packing import Array
 from vtensor.runtime import _replay
 

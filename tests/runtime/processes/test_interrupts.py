@@ -212,7 +212,9 @@ def main() -> None:
 @pytest.mark.parametrize("case", slow_but({*CASES} - {"open", "run-cached"}, CASES))
 def test_an_exception_of_a_handler_comes_out_and_leaves_all_whole(case: str, part: int) -> None:
     step = PROCESSES if ALL else CASES[case] // EVENTS | 1
-    done = run_python("-m", "tests.runtime.test_interrupts", case, 1 + part, step, timeout=3000)
+    done = run_python(
+        "-m", "tests.runtime.processes.test_interrupts", case, 1 + part, step, timeout=3000
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     [last] = done.stdout.splitlines()
     assert int(last.removeprefix("tried ")) >= (8 if ALL else 2)
