@@ -98,7 +98,8 @@ class Binary:
 def parameter_of(x: Array, number: float) -> Any:
     """Return ``number`` in the element type of ``x`` if that is an integer type.
 
-    If it is not, or if ``number`` has a fraction, ``number`` is returned unchanged.
+    If it is not, or if ``number`` has a fraction or a magnitude from 2**63 on, ``number`` is
+    returned unchanged.
     """
     whole = x.dtype.kind in "iu" and abs(number) < 2**63 and number == int(number)
     return np.asarray(int(number)).astype(x.dtype) if whole else number
@@ -176,7 +177,7 @@ def elementwise(
 ) -> Callable[[type[T]], type[T]]:
     """Return a decorator that registers a class as an element-wise operator, with its invokers.
 
-    An argument's role is the name of an input in ``compute``. ``numpy``, ``expression`` and a
+    A role is the name of an input in ``compute``. ``numpy``, ``expression`` and a
     function ``onednn`` get the operator's instance as the first argument if the operator has
     parameters. No operator uses oneDNN's max and min, which lose a NaN, its log, which is
     inaccurate near 1, or its soft_relu, inaccurate for small results.
@@ -184,8 +185,8 @@ def elementwise(
     Args:
         name: the operator's name.
         onnx: the first opset that has the operator, if ONNX has it under the same name with its
-            parameters as attributes. Else its spellings (how ONNX nodes are read as it, and it is
-            written), or a function from the class to them.
+            parameters as attributes. Else its spellings, which say how it is read from and written
+            to ONNX, or a function from the class to them.
         numpy: the definition, a function of the inputs' arrays; None if it is registered elsewhere.
         dtypes: the element types that the definition takes, for every input or by role; None means
             floats, and for several inputs integers too.

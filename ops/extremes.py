@@ -38,14 +38,15 @@ class _Extreme:
     select_last_index: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """Dispatch on x, and return the output: indices along ``axis``, s64."""
+        """Dispatch on x, and return the output: s64 indices, from 0, along ``axis``."""
         return one_output(ctx, self, [x], without(x, (self.axis,), self.keepdims), "s64")
 
 
 def _extreme(name: str, find: Callable[..., Any]) -> Callable[[type[_Extreme]], type[_Extreme]]:
     """Return a decorator that registers ArgMax or ArgMin, with its invokers.
 
-    ``name`` is the operator's name; ``find`` is NumPy's function of an array and an axis.
+    ``name`` is the operator's name. ``find`` is NumPy's function, which takes an array and the
+    index of an axis and returns the index of the first extreme element along it.
     """
 
     def read(node: NodeReader) -> VTensor:
