@@ -32,9 +32,10 @@ def _read(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Sizes]:
-    """Return strides, pads, dilations and output_padding of a node by name.
+    """Return ``strides``, ``pads``, ``dilations`` and ``output_padding`` of an ONNX node, by name.
 
-    ``output_shape`` and ``auto_pad`` are turned into pads.
+    If the node has ``output_shape`` or an ``auto_pad``, pads and output_padding are those that give
+    this output.
     """
     sizes = [x.size(dim) for dim in spatial(x.dims)]
     rank = len(sizes)
@@ -117,7 +118,10 @@ class ConvTranspose:
         return one_output(ctx, self, [x, w], {**x.dims, "C": w.size("O") * self.group, **sizes})
 
     def whole(self, x: Tensor) -> tuple[Sizes, Sizes, Sizes, Sizes]:
-        """Return strides, pads, dilations and output_padding, with defaults for x's dims."""
+        """Return strides, pads, dilations and output_padding for the spatial dims of ``x``.
+
+        An empty parameter is replaced by its default: 1 for each dim, or 0.
+        """
         ones, zeros = (1,) * len(spatial(x.dims)), (0,) * len(spatial(x.dims))
         pads, extra = self.pads or zeros + zeros, self.output_padding or zeros
         return self.strides or ones, pads, self.dilations or ones, extra
