@@ -68,8 +68,8 @@ ROUNDINGS: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-#: By ``coordinates``, the values of ``nearest_mode`` with which a whole scale repeats each element of
-#: x as often as the scale says.
+#: By ``coordinates``, the values of ``nearest_mode`` with which a whole scale s repeats each
+#: element of x s times.
 REPEATING = {
     "asymmetric": ("floor",),
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
