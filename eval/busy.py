@@ -124,9 +124,10 @@ class Row:
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the rows of ``NETWORKS`` that the store lacks, with the scope's peers.
+    """Time VTensor and its peers on the networks whose rows the store lacks.
 
-    If the scope has ``every_model``, all its networks are timed. If it has no peers, none is.
+    The networks are ``NETWORKS``, or all of the scope if it has ``every_model``. If the scope's
+    ``peers`` is False, nothing is timed.
     """
     if not scope.peers:
         return
