@@ -244,7 +244,7 @@ class Elu(Unary):
     Dims:
         x, y: any, the same
     Args:
-        alpha: the limit far below 0 is -alpha.
+        alpha: y approaches -alpha far below 0.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -269,7 +269,7 @@ class Selu(Unary):
     Dims:
         x, y: any, the same
     Args:
-        alpha: the limit far below 0 is -alpha, before scaling.
+        alpha: y / gamma approaches -alpha far below 0.
         gamma: the scale.
 
     >>> from vtensor import VTensor
@@ -298,7 +298,7 @@ class Celu(Unary):
     Dims:
         x, y: any, the same
     Args:
-        alpha: the limit far below 0 is -alpha.
+        alpha: y approaches -alpha far below 0.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context

@@ -216,7 +216,7 @@ class ReverseSequence:
         batch: the dim of the sequences, each with a length of its own.
     Raises:
         DimError: x lacks one of these dims, or lengths has other dims than ``batch``.
-        InputError: in a run: a length is negative, or longer than x.
+        InputError: in a run, a length is negative, or larger than x's size along ``time``.
 
     >>> from vtensor.operators import Context
     >>> x, lengths = VTensor("f32", {"T": 9, "N": 2, "F": 3}), VTensor("s64", {"N": 2})

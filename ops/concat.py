@@ -46,7 +46,7 @@ class Concat:
     """Concatenate tensors along a dim.
 
     Dims:
-        x, y: any, the same; of y the size along ``axis`` is the sum of x's
+        x, y: any, the same; y's size along ``axis`` is the sum of the inputs'
     Args:
         axis: the dim.
     Raises:
@@ -122,9 +122,9 @@ class Expand:
     Dims:
         x: any    y: the dims of x and of ``shape``; where one has size 1, the other's size
     Args:
-        shape: pairs of name and size.
+        shape: pairs of a dim and a size, to which x is repeated.
     Raises:
-        DimError: a name occurs twice, or x has another size there and neither is 1.
+        DimError: a name occurs twice, or a dim has two sizes in x and ``shape``, and neither is 1.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"C": 3, "H": 1})
@@ -163,7 +163,7 @@ class Tile:
     """Repeat a tensor as a whole along some dims.
 
     Dims:
-        x, y: any, the same; of y each size is x's times ``repeats``
+        x, y: any, the same; y's sizes are x's times ``repeats``
     Args:
         repeats: pairs of a dim and the number of times; other dims are not repeated.
     Raises:
@@ -265,7 +265,7 @@ class Pad:
     """Add a border of elements to a tensor; a negative pad removes elements.
 
     Dims:
-        x, y: any, the same; of y each size along ``axes`` is x's and both pads
+        x, y: any, the same; y's size along each of ``axes`` is x's plus both pads
     Args:
         axes: the dims that get a border; the others stay as they are.
         pads: number of elements added before each of ``axes``, in that order, then after each.

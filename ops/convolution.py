@@ -80,7 +80,8 @@ class Conv1D(Convolution):
 
     y[N, O, W'] = sum over I, w of x[N, I, W'*stride + w*dilation - pad] * w[O, I, w]
 
-    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
+    Outside of its elements, x counts as 0. With groups, group G of the kernels reads only the G-th
+    part of the channels.
 
     Dims:
         x: N C W    w: O I w, or G O I w with G = group    y: N C W with C = O * group
@@ -123,7 +124,8 @@ class Conv2D(Convolution):
 
     y[N, O, H', W'] = sum over I, h, w of x[N, I, H'*stride + h*dilation - pad, ...] * w[O, I, h, w]
 
-    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
+    Outside of its elements, x counts as 0. With groups, group G of the kernels reads only the G-th
+    part of the channels.
 
     Dims:
         x: N C H W    w: O I h w, or G O I h w with G = group    y: N C H W with C = O * group
@@ -164,7 +166,8 @@ class Conv3D(Convolution):
     y[N, O, D', H', W'] = sum over I, d, h, w of
     x[N, I, D'*stride + d*dilation - pad, ...] * w[O, I, d, h, w]
 
-    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
+    Outside of its elements, x counts as 0. With groups, group G of the kernels reads only the G-th
+    part of the channels.
 
     Dims:
         x: N C D H W    w: O I d h w, or G O I d h w with G = group
@@ -209,7 +212,7 @@ class DepthwiseConv2D(Convolution):
 
     y[N, G*O, H', W'] = sum over h, w of x[N, G, H'*stride + h*dilation - pad, ...] * w[G, O, h, w]
 
-    x is 0 outside.
+    Outside of its elements, x counts as 0.
 
     Dims:
         x: N C H W    w: G O I h w with G = C and I = 1    y: N C H W with C = G * O

@@ -157,9 +157,9 @@ class TopK:
         axis: the dim.
         k: the number of elements.
         largest: True takes the largest, False the smallest.
-        sorted: True returns them in order; if False, libraries may do so too.
+        sorted: True returns the elements sorted; False allows any order.
     Raises:
-        DimError: x has no such dim, or fewer elements along it.
+        DimError: x has no such dim, or fewer than k elements along it.
 
     >>> from vtensor.operators import Context
     >>> values, indices = TopK("C", 5).compute(Context(), VTensor("f32", {"N": 2, "C": 9}))

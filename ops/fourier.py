@@ -199,7 +199,8 @@ class STFT:
     Args:
         step: distance of the beginnings of neighbouring frames, in elements.
         length: length of a frame, in elements.
-        onesided: True leaves out the frequencies that follow from the others if x is real.
+        onesided: True keeps only the first length // 2 + 1 frequencies, from which the others
+            follow if x is real.
     Raises:
         DimError: a frame is longer than x, the window is not as long as a frame, or x has other
             than one or two parts.

@@ -94,13 +94,13 @@ class Gather:
     y[A, I, B] = x[A, i[I], B], where ``axis`` is in x between the dims A and B.
 
     Dims:
-        x: axis and any others    i: any but x's others; negative indices count from the end
+        x: axis and any others    i: none of these others; negative indices count from the end
         y: x's, with those of i in place of ``axis``
     Args:
         axis: the dim.
     Raises:
-        DimError: x has no such dim, or shares another with i.
-        InputError: in a run: an index is outside x.
+        DimError: x has no such dim, or i has another dim of x.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"word": 30000, "feat": 768}), VTensor("s64", {"N": 1, "seq": 8})
@@ -177,7 +177,7 @@ class GatherElements:
         axis: the dim.
     Raises:
         DimError: x has no such dim, i has other dims, or is larger than x.
-        InputError: in a run: an index is outside x.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"N": 4, "C": 3}), VTensor("s64", {"N": 2, "C": 9})
@@ -211,11 +211,11 @@ class ScatterElements:
         x, y: any, the same    i, updates: the same; no size but that of ``axis`` exceeds x's
     Args:
         axis: the dim.
-        reduction: ``none`` replaces the old element; ``add``, ``mul``, ``max`` or ``min`` combine
-            both.
+        reduction: ``none`` replaces the old element by the update; ``add``, ``mul``, ``max`` or
+            ``min`` combine both.
     Raises:
         DimError: x has no such dim, i or updates have other dims, or are larger than x.
-        InputError: in a run: an index is outside x.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"N": 4, "C": 3}), VTensor("s64", {"N": 2, "C": 1})
@@ -353,8 +353,9 @@ class GatherND:
         axes: the dims of x that a row of indices points into.
         row: the dim of i along a row; its size is the number of axes.
     Raises:
-        DimError: x lacks an axis, rows have another length, or a dim of both has two sizes.
-        InputError: in a run: an index is outside x.
+        DimError: x lacks an axis, ``row`` has not as many elements as there are axes, or a dim of
+            both has two sizes.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"H": 9, "W": 9, "C": 3}), VTensor("s64", {"points": 5, "K": 2})
@@ -394,11 +395,12 @@ class ScatterND:
     Args:
         axes: the dims of x that a row of indices points into.
         row: the dim of i along a row; its size is the number of axes.
-        reduction: ``none`` replaces the old element; ``add``, ``mul``, ``max`` or ``min`` combine
-            both.
+        reduction: ``none`` replaces the old element by the update; ``add``, ``mul``, ``max`` or
+            ``min`` combine both.
     Raises:
-        DimError: x lacks an axis, rows have another length, or updates have other dims.
-        InputError: in a run: an index is outside x.
+        DimError: x lacks an axis, ``row`` has not as many elements as there are axes, or updates
+            have other dims.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"H": 9, "W": 9, "C": 3}), VTensor("s64", {"points": 5, "K": 2})
@@ -480,7 +482,7 @@ class TensorScatter:
         circular: True continues at the first element after the last.
     Raises:
         DimError: past lacks one of the dims, or update or start have other dims.
-        InputError: in a run: an update would be written outside past, and ``circular`` is False.
+        InputError: in a run, an update would be written outside past, and ``circular`` is False.
 
     >>> from vtensor.operators import Context
     >>> past, new = (VTensor("f32", {"N": 2, "T": size, "F": 8}) for size in (9, 1))

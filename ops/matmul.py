@@ -130,8 +130,8 @@ class MatMul:
     >>> MatMul("C").compute(Context(), a, b).summary()
     'f32 N=8 O=1000'
 
-    Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are names here;
-    AffineGrid, opset 20, is a product with the positions of a grid.
+    Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are orders of dims
+    here; AffineGrid, opset 20, is a product with the positions of a grid.
     """
 
     over: str = param()

@@ -161,13 +161,13 @@ class MaxPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of windows along each, in elements, at least 1; none given: 1.
+        strides: distance of neighbouring windows along each dim, in elements; empty means 1.
         pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
-            none given: 0.
-        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
+            empty means 0.
+        dilations: distance of neighbours in the window, in elements; empty means 1.
         ceil_mode: True rounds the quotient by the stride up: elements left over get a window too.
     Raises:
-        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+        DimError: the window does not fit, or holds pads only at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 
@@ -200,15 +200,15 @@ class AvgPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of windows along each, in elements, at least 1; none given: 1.
+        strides: distance of neighbouring windows along each dim, in elements; empty means 1.
         pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
-            none given: 0.
-        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
+            empty means 0.
+        dilations: distance of neighbours in the window, in elements; empty means 1.
         ceil_mode: True rounds the quotient by the stride up: elements left over get a window too.
         count_include_pad: True counts pads as zeros. Elements that ``ceil_mode`` adds after the
             pads do not count.
     Raises:
-        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+        DimError: the window does not fit, or holds pads only at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 
@@ -251,9 +251,9 @@ class LpPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of windows along each, in elements, at least 1; none given: 1.
-        pads: zeros added at begin D, H, W, then at end D, H, W; none given: 0.
-        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
+        strides: distance of neighbouring windows along each dim, in elements; empty means 1.
+        pads: zeros added at begin D, H, W, then at end D, H, W; empty means 0.
+        dilations: distance of neighbours in the window, in elements; empty means 1.
         ceil_mode: True rounds the quotient by the stride up: elements left over get a window too.
         p: the norm, at least 1.
     Raises:
@@ -292,7 +292,7 @@ class MaxPoolIndices(Pool):
         kernel_shape, strides, pads, dilations, ceil_mode: as for MaxPool.
         column_major: True counts elements of D, H and W with D fastest, False with W fastest.
     Raises:
-        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+        DimError: the window does not fit, or holds pads only at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 
@@ -423,19 +423,20 @@ def _read_unpool(node: NodeReader) -> VTensor:
     onnx=Spelling("MaxUnpool", 9, _read_unpool, _names),
 )
 class MaxUnpool:
-    """Put each element at the place given by ``indices``; all others are 0.
+    """Put each element of x at the place in an image that ``indices`` gives; other places are 0.
 
-    indices counts places from 0, in the order N C D H W of an image whose H is
-    (H - 1)*stride + kernel - pads, likewise D and W. An index outside it is ignored.
+    ``indices`` counts the places of the image from 0, in the order N C D H W. The image's size
+    along H is (x's H - 1)*stride + kernel - pads, likewise along D and W. An index outside the
+    image is ignored.
 
     Dims:
         x, indices: N C W, N C H W or N C D H W, the same
-        y: N C and the sizes above, or those of ``output_shape``: zeros are added at the ends
+        y: N C and the image's sizes, or those of ``output_shape``: zeros are added at the ends
     Args:
         kernel_shape, strides, pads: those of the MaxPool that made ``indices``.
-        output_shape: sizes of y along D, H and W; none given: the sizes above.
+        output_shape: sizes of y along D, H and W; empty means the image's.
     Raises:
-        DimError: a size is smaller than that image's, or the image is empty.
+        DimError: ``output_shape`` is smaller than the image, or the image has no elements.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 4, "H": 4, "W": 4})

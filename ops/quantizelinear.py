@@ -212,8 +212,8 @@ class QuantizeLinear(_Linear):
         x, y: any, the same    by: some of x's; the scale, then the zero point if there is one
     Args:
         to: y's element type.
-        precision: the element type in which the division is rounded; empty is the scale's, but f64
-            for an s32 scale and f32 for an f8e8m0 one.
+        precision: the element type to which the quotient is rounded. Empty means the scale's type,
+            but f64 for s32 and f32 for f8e8m0.
         saturate: as for Cast.
     Raises:
         DimError: the scale has a dim that x lacks, or another size than x and 1.

@@ -155,7 +155,7 @@ class Reshape:
     Args:
         shape: pairs of name and size, slowest first.
     Raises:
-        DimError: a name occurs twice, or ``shape`` has another number of elements.
+        DimError: a name occurs twice, or ``shape`` has another number of elements than x.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 2, "C": 3, "H": 4})

@@ -227,13 +227,15 @@ class Resize:
     Args:
         axes: the dims that are resized.
         sizes: sizes of y along these dims.
-        scales: factor from x's size to y's along each, before y's size was rounded.
+        scales: factor from x's size to y's along each of these dims, before y's size was rounded.
         mode: ``nearest``, ``linear`` or ``cubic``.
         coordinates: the map of coordinates, ONNX's coordinate_transformation_mode.
         nearest_mode: how ``nearest`` rounds a coordinate to an element.
         cubic_coeff_a: slope of the cubic at distance 1.
-        exclude_outside: True weighs neighbours beyond the border by 0, and the others more.
-        antialias: True takes neighbours, where y is smaller, from a range wider by 1 / scale.
+        exclude_outside: True gives neighbours beyond the border the weight 0, and scales the other
+            weights so that they add up to 1.
+        antialias: True blends elements, where y is smaller than x, from a range that is wider by
+            the factor 1 / scale.
         roi: begin and end along each axis, as fractions of x's size, for ``tf_crop_and_resize``.
         extrapolation_value: value outside x, for ``tf_crop_and_resize``.
     Raises:

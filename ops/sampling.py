@@ -155,7 +155,7 @@ class RoiAlign:
             a box spans at least one element.
     Raises:
         DimError: a box does not have four corners, or x has no elements.
-        InputError: in a run: an index in image is outside N, or a box is too large to be sampled.
+        InputError: in a run, an index in image is outside N, or a box is too large to be sampled.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 38, "W": 50})
@@ -298,10 +298,10 @@ class DeformConv:
     Dims:
         x: N C W, N C H W or N C D H W    w: O I, then w, h w or d h w
         y: N C with C = O, and D H W
-        offset: N, y's D H W, and K: offset_group, d h w, then one for each spatial dim, merged
-        mask: as offset, with K: offset_group, d h w, merged; if absent, 1
+        offset: N, y's D H W, and K, which merges offset_group, d h w, and the dim of the offset
+        mask: N, y's D H W, and K, which merges offset_group and d h w; if absent, 1
     Args:
-        strides, pads, dilations: the window's, in elements; none given: 1, 0 and 1.
+        strides, pads, dilations: the window's, in elements; empty means 1, 0 and 1.
         group: number of equal parts of the channels.
         offset_group: number of equal parts of the channels that share offsets.
     Raises:

@@ -119,7 +119,7 @@ def _training(cls: type[S]) -> type[S]:
 class Momentum(_Step):
     """Update x by gradient descent with momentum v.
 
-    g = gradient + norm_coefficient * x, v' = alpha * v + beta * g (the first time beta is 1),
+    g = gradient + norm_coefficient * x, v' = alpha * v + beta * g (at the first update beta is 1),
     x' = x - rate * v', or with Nesterov's momentum x - rate * (g + alpha * v')
 
     Dims:
@@ -207,7 +207,7 @@ class Adam(_Step):
 
     g = gradient + norm_coefficient * x, v' = alpha * v + (1 - alpha) * g,
     h' = beta * h + (1 - beta) * g^2, x' = (1 - norm_coefficient_post) * (x - r * v' / (sqrt(h') +
-    epsilon)), where r is rate * sqrt(1 - beta^count) / (1 - alpha^count), the first time rate
+    epsilon)), where r is rate * sqrt(1 - beta^count) / (1 - alpha^count), at the first update rate
 
     Dims:
         rate: one element    count: one element, the number of earlier updates

@@ -84,13 +84,14 @@ class ConvTranspose:
         y: x's, with C = O * group
         H' = (H - 1)*stride + dilation*(h - 1) + 1 + output_padding - pads, likewise D' and W'.
     Args:
-        strides: distance of two kernels over D, H and W, in elements; none given: 1.
-        pads: elements cut off at begin D, H, W, then at end D, H, W; none given: 0.
-        dilations: distance of neighbours in the kernel, in elements; none given: 1.
-        output_padding: elements added at end D, H, W before the cut; none given: 0.
+        strides: distance of neighbouring kernels over D, H and W, in elements; empty means 1.
+        pads: elements cut off at begin D, H, W, then at end D, H, W; empty means 0.
+        dilations: distance of neighbours in the kernel, in elements; empty means 1.
+        output_padding: elements added at end D, H, W before the cut; empty means 0.
         group: number of equal parts of the channels.
     Raises:
-        DimError: x and w disagree on the number of channels or of spatial dims, or nothing is left.
+        DimError: x and w disagree on the number of channels or of spatial dims, or y has no
+            elements.
         NoInvokerError: no library takes this call on this device.
     Cost:
         2 * N*C*H*W * O*h*w floating-point operations.
@@ -173,7 +174,7 @@ class Col2Im:
     Args:
         image_shape: sizes of y along its spatial dims.
         block_shape: sizes of a window.
-        strides, pads, dilations: the windows', in elements; none given: 1, 0 and 1.
+        strides, pads, dilations: the windows', in elements; empty means 1, 0 and 1.
     Raises:
         DimError: x does not have the image's number of windows, or K is no multiple of a window.
 

@@ -8,8 +8,8 @@ from typing import Any
 from eval.networks.layers import Net
 from vtensor.language.tensor import VTensor
 
-#: One step of a branch. It is a convolution: (filters, kernel), then stride and pad if these are not
-#: 1 and "same". Or it is a function that takes the net and a value and adds a layer.
+#: One step of a branch. It is a convolution: (filters, kernel), then stride and pad if these are
+#: not 1 and "same". Or it is a function that takes the net and a value and adds a layer.
 Step = tuple[Any, ...] | Callable[[Net, VTensor], VTensor]
 Layer = Callable[..., VTensor]
 
