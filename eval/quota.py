@@ -30,8 +30,7 @@ class Group:
 
     Attributes:
         folder: the group's folder in the file system of control groups.
-        outside: the folder of the group in which this process was before, and is outside
-            ``inside``.
+        outside: the folder of the group to which this process belongs outside of ``inside``.
     """
 
     folder: Path

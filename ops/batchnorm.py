@@ -78,8 +78,8 @@ def _write(node: NodeWriter, op: BatchNorm) -> None:
 def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Array] | None:
     """Return the vectors (factor, shift) with which a BatchNorm is y = factor * x + shift.
 
-    ``vectors`` are scale, bias, mean and variance. ``x`` is None if it is unknown and the vectors
-    are known. Otherwise the result is None.
+    ``vectors`` are scale, bias, mean and variance. The one input that is unknown is None; if it is
+    not ``x``, the result is None.
     """
     if x is not None:
         return None

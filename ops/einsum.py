@@ -79,7 +79,7 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def _contracted(node: NodeReader, keep: tuple[str, ...], operands: list[VTensor]) -> VTensor:
-    """Multiply all operands by Einsums of two operands each, and return the last one's output.
+    """Add Einsums of two operands each whose last output is the product of all; return this output.
 
     Operands are multiplied from the left. ``keep`` are the dims of the last output. Each Einsum
     sums over the dims that are neither in ``keep`` nor in an operand after it.

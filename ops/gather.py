@@ -94,7 +94,7 @@ class Gather:
     y[A, I, B] = x[A, i[I], B], where ``axis`` is in x between the dims A and B.
 
     Dims:
-        x: axis and any others    i: none of these others; negative indices count from the end
+        x: axis and any others    i: any dims but these others; negative indices count from the end
         y: x's, with those of i in place of ``axis``
     Args:
         axis: the dim.
@@ -353,8 +353,8 @@ class GatherND:
         axes: the dims of x that a row of indices points into.
         row: the dim of i along a row; its size is the number of axes.
     Raises:
-        DimError: x lacks an axis, ``row`` has not as many elements as there are axes, or a dim of
-            both has two sizes.
+        DimError: x lacks an axis, the size of ``row`` is not the number of axes, or a dim of both
+            has two sizes.
         InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
@@ -398,8 +398,8 @@ class ScatterND:
         reduction: ``none`` replaces the old element by the update; ``add``, ``mul``, ``max`` or
             ``min`` combine both.
     Raises:
-        DimError: x lacks an axis, ``row`` has not as many elements as there are axes, or updates
-            have other dims.
+        DimError: x lacks an axis, the size of ``row`` is not the number of axes, or updates have
+            other dims.
         InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context

@@ -167,7 +167,7 @@ class MaxPool(Pool):
         dilations: distance of neighbours in the window, in elements; empty means 1.
         ceil_mode: True rounds the quotient by the stride up: elements left over get a window too.
     Raises:
-        DimError: the window does not fit, or holds pads only at a position, or a dim is missing.
+        DimError: the window does not fit, has nothing but pads at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 
@@ -208,7 +208,7 @@ class AvgPool(Pool):
         count_include_pad: True counts pads as zeros. Elements that ``ceil_mode`` adds after the
             pads do not count.
     Raises:
-        DimError: the window does not fit, or holds pads only at a position, or a dim is missing.
+        DimError: the window does not fit, has nothing but pads at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 
@@ -292,7 +292,7 @@ class MaxPoolIndices(Pool):
         kernel_shape, strides, pads, dilations, ceil_mode: as for MaxPool.
         column_major: True counts elements of D, H and W with D fastest, False with W fastest.
     Raises:
-        DimError: the window does not fit, or holds pads only at a position, or a dim is missing.
+        DimError: the window does not fit, has nothing but pads at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 

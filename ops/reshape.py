@@ -318,9 +318,10 @@ class Rename:
 
 
 def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
-    """Divide the dims of ``x``, in order, into groups whose sizes multiply to ``sizes``.
+    """Divide the dims of ``x``, in order, into a group for each number in ``sizes``.
 
-    The result has the dims of each group. It is empty if the dims cannot be divided in this way.
+    The number is the product of the sizes in its group. The result has the dims of each group. It
+    is empty if the dims cannot be divided in this way.
     """
     remaining, parts = list(x.dims), list[list[str]]()
     for size in sizes:
