@@ -42,10 +42,12 @@ FRAMEWORKS = {
 
 
 def cases(names: Iterable[str], batch: int, size: int | None) -> Iterator[Case]:
-    """Yield a case for each network: noise, and an ONNX file that is removed before the next case.
+    """Yield a case for each network: an ONNX file, and noise as its input.
+
+    The file is removed before the next case.
 
     Args:
-        names: names of networks.
+        names: names of the twelve networks.
         batch: the number of images in a batch.
         size: height and width of an image, in pixels; None is the network's own.
     """

@@ -54,24 +54,25 @@ from vtensor.runtime.execution.executor import Executor
 NAME = "busy"
 TITLE = "Beside another process"
 KEY = ("model", "engine")
-#: A network whose run takes about a millisecond, and one whose run takes twenty times that.
+#: The report's networks: a run of the first takes about a millisecond, of the second twenty times
+#: that.
 NETWORKS = ("mobilenet_v2", "resnet50")
 ROUNDS, SECONDS, LIMIT_S = 6, 36.0, 120.0
 
-#: Untimed seconds at the beginning of a turn, in which an engine notices that the other process
-#: came or left.
+#: Untimed seconds at the beginning of a turn. In them an engine notices whether the process that
+#: never sleeps runs.
 SETTLES = 0.25
 
 #: Untimed seconds of runs before the first turn of a process.
 WARMS = 3.0
 
-#: The conditions of turns: nothing else runs, or a process that never sleeps.
+#: The conditions of turns: the engine has the machine to itself, or another process never sleeps.
 CONDITIONS = ("idle", "busy")
 
-#: The condition in which processors are limited, and the report's number of processors.
+#: The condition in which a control group limits the processors, and the report's limit.
 UNDER, QUOTA = "quota", 1.5
 
-#: The columns of the report's table and of the command's; those in ms come first.
+#: The columns of the report's table and of the command's table; the columns in ms come first.
 MS_HEADS = tuple(
     f"{condition} {what}" for condition in (*CONDITIONS, UNDER) for what in ("p50", "p99")
 )
@@ -89,9 +90,10 @@ class Row:
     """The times of one engine on one model.
 
     Attributes:
-        model, engine: their names.
-        reason: why it was not timed; empty if it was.
-        turns: by condition, the turns in order, each with the seconds of its runs.
+        model, engine: the names of the model and of the engine.
+        reason: why the engine was not timed; empty if it was.
+        turns: by condition (``idle``, ``busy``, ``quota``), a list of turns; a turn has the seconds
+            of each of its runs.
     """
 
     model: str
@@ -100,9 +102,9 @@ class Row:
     turns: dict[str, list[Sequence[float]]] = field(default_factory=dict)
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of the table by column of ``HEADS``, times in ms.
+        """Return the number in each column of the table, by the names in ``HEADS``; times in ms.
 
-        A condition without turns has no figures.
+        Columns of a condition without turns are left out.
         """
         figures: dict[str, float] = {}
         usual = dict[str, Array]()
@@ -122,9 +124,10 @@ class Row:
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time ``NETWORKS``, or all networks of the scope with its ``every_model``.
+    """Time VTensor and its peers on the networks whose rows the store lacks.
 
-    A scope without ``peers`` times nothing.
+    The networks are ``NETWORKS``, or all of the scope if it has ``every_model``. If the scope's
+    ``peers`` is False, nothing is timed.
     """
     if not scope.peers:
         return
@@ -146,7 +149,10 @@ def measure(scope: Scope, store: Store) -> None:
 
 @contextmanager
 def _quota_if_any() -> Iterator[Group | None]:
-    """Yield a control group with ``QUOTA`` processors; None, after a note, if none can be made."""
+    """Yield a control group that may use ``QUOTA`` processors.
+
+    If this process cannot make one, a note is printed and None is yielded.
+    """
     with ExitStack() as stack:
         group: Group | None = None
         try:
@@ -221,11 +227,13 @@ def main(
 def engines(
     places: Mapping[str, str], turns: Sequence[str], limit_s: float
 ) -> dict[str, Contender]:
-    """Return the contenders by name: each engine, and VTensor once more for each spin count.
+    """Return contenders by name; a contender is an engine in a process of its own.
+
+    There is one for each engine, and one of VTensor for each spin count in ``turns``.
 
     Args:
-        places: ``"module:Class"`` of each engine, by its name.
-        turns: values of ``GOMP_SPINCOUNT``.
+        places: by name of an engine, its class as ``"module:Class"``.
+        turns: spin counts, values of ``GOMP_SPINCOUNT``.
         limit_s: the most seconds to wait for one answer of a contender.
     """
     contenders = {
@@ -247,7 +255,9 @@ def measured(
     seconds: float,
     group: Group | None = None,
 ) -> list[Row]:
-    """Time all contenders in turns under each condition, and return their rows.
+    """Time all contenders in turns under each condition, and return a row for each.
+
+    A contender is an engine in a process of its own.
 
     Args:
         model: the model's name.
@@ -287,7 +297,7 @@ def measured(
 
 
 def _again(one: Contender) -> Contender:
-    """Return a contender with the same engine and options, which has no process yet."""
+    """Return a copy of a contender, with the same engine and options, but no process yet."""
     return Contender(one.peer, one.place, one.precision, one.limit_s, environment=one.environment)
 
 

@@ -19,12 +19,18 @@ TOLERANCE = 1e-4
 
 @cache
 def photograph(shape: tuple[int, ...]) -> Array:
-    """Return f32 noise of a normalised picture's variance; equal shapes get equal noise."""
+    """Return f32 noise of mean 0 and variance 1, like a normalised picture, with this shape.
+
+    Equal shapes get equal noise.
+    """
     return np.random.default_rng(3).standard_normal(shape, np.float32)
 
 
 def difference(ours: Array, theirs: Array) -> float:
-    """Return the largest difference of two arrays, relative to the largest value of ``theirs``."""
+    """Return the largest difference of two arrays, divided by the largest magnitude of ``theirs``.
+
+    Both arrays have the same shape, and the result is a fraction without a unit.
+    """
     assert ours.shape == theirs.shape
     assert np.isfinite(theirs).all()
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-#: Okabe and Ito's colours, which every reader can tell apart, and a ninth, since a plot has nine
-#: series at most.
+#: Okabe and Ito's eight colours, which readers with colour blindness can tell apart, and a ninth,
+#: since a plot has up to nine series.
 COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999"),
     "#882255",
@@ -64,7 +64,8 @@ def bars(
         axes: the panel.
         groups: the names of the groups.
         series: the heights of each series, by its name.
-        width: the width of stacked bars; 0 draws bars side by side. A group has width 1.
+        width: above 0, the bars of a group are stacked and have this width; 0 draws them side by
+            side. The distance of two groups is 1.
         begin: the left edge of a group's first bar, relative to the group's middle.
         colours: a colour for each series.
         about: arguments of ``axes.set``, such as ``title`` and ``ylabel``.
@@ -93,7 +94,7 @@ def bars(
 
 
 def legend(axes: Any, *others: Any) -> None:
-    """Add one legend above a panel, for its axes and ``others`` that share the panel."""
+    """Add a legend above a panel, for the series of ``axes`` and of ``others`` in this panel."""
     pairs = [panel.get_legend_handles_labels() for panel in (axes, *others)]
     handles, labels = ([entry for pair in pairs for entry in pair[side]] for side in (0, 1))
     look = {"fontsize": "small", "frameon": False, "ncols": 5, "borderaxespad": 0.2}

@@ -59,9 +59,10 @@ class Scope:
         batch_caps, batch_networks: caps and networks for batches above 1.
         tuned_networks: networks on which sessions with ``tune=True`` are measured.
         every_model: measure all models of today instead of a few of each kind.
-        short_s: a run below so many seconds is short.
-        short_runs, runs: the number of runs of a configuration: if they are short, and otherwise.
-        rounds: the number of turns of each configuration.
+        short_s: a run that takes fewer seconds is short.
+        short_runs, runs: the number of runs of each configuration, if its runs are short, and if
+            they are not.
+        rounds: the number of turns in which a configuration has its runs.
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.
         peers: time other engines, too.
@@ -154,8 +155,8 @@ class Store:
         again: also measure rows that this machine has measured; rows of another machine are
             always measured again.
         until: when no further measurement begins, in seconds of ``time.monotonic``.
-        advance: called when a measurement begins: with its description, its number from 0, and the
-            number of measurements.
+        advance: called when a measurement begins, with (description, index from 0, number of all
+            measurements).
     """
 
     folder: Path
@@ -169,17 +170,18 @@ class Store:
         return Table(self.folder, name, key, self.run)
 
     def missing(self, table: Table, keys: Sequence[Row]) -> list[Row]:
-        """Return the keys whose row is absent from a table, or has to be measured again."""
+        """Return those of ``keys`` whose row the table lacks, or has to be measured again."""
         return [key for key in keys if not table.has(**key) or self._stale(table, key)]
 
     @property
     def late(self) -> bool:
-        """Whether ``until`` has passed; a later run then measures the rows that are absent."""
+        """Whether ``until`` has passed, so that no further measurement may begin."""
         return time.monotonic() > self.until
 
     def _stale(self, table: Table, key: Row) -> bool:
-        """Return whether a row has to be measured again: it comes from another machine, or, with
-        ``again``, from an earlier run.
+        """Return whether the row with a key has to be measured again.
+
+        It has to if it comes from another machine or, with ``again``, from an earlier run.
         """
         row = table.one(**key)
         if row is None or self.run is None:
@@ -195,7 +197,10 @@ def _where(run: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def folder_of(scope: Scope) -> Path:
-    """Return the default folder of a scope's results; only the default scope has no subfolder."""
+    """Return the default folder of a scope's results.
+
+    It is ``RESULTS`` for the default scope, and a subfolder with the scope's name for any other.
+    """
     return RESULTS if scope.name == Scope.name else RESULTS / scope.name
 
 
@@ -203,13 +208,13 @@ def folder_of(scope: Scope) -> Path:
 def opened(
     scope: Scope, to: Path | None = None, again: bool = False, minutes: float = math.inf
 ) -> Iterator[Store]:
-    """Yield a store for new rows, with a progress bar.
+    """Yield a store to which new rows can be added; show a progress bar while the block runs.
 
     Args:
         scope: the extent of the measurement.
-        to: the folder of results; None is the scope's own.
-        again: as in ``Store``.
-        minutes: after how many minutes no further measurement begins.
+        to: the folder of results; None is the scope's default folder.
+        again: True also measures rows that this machine has measured before.
+        minutes: the number of minutes after which no further measurement begins.
     """
     until = time.monotonic() + 60 * minutes
     console = Console(stderr=True)
@@ -233,7 +238,7 @@ def alone(
         experiment: the module.
         scope: the extent of the measurement.
         to, again: as in ``opened``.
-        as_json: print the rows.
+        as_json: True prints the rows as JSON, False the section of the report.
     """
     with opened(scope, to, again) as store:
         experiment.measure(scope, store)
@@ -249,7 +254,7 @@ def command(experiment: Experiment, every_model: bool = False) -> Callable[..., 
 
     Args:
         experiment: the module.
-        every_model: measure every model of today, whatever the scope is.
+        every_model: True measures all models of today, also without the option ``--full``.
     """
 
     def main(

@@ -19,7 +19,7 @@ from typing import Any
 #: Runs the model once.
 Run = Callable[[], object]
 
-#: Pause in seconds, in which background work ends.
+#: A pause in seconds, in which the engine's background work ends.
 RESTS_S = 0.5
 
 
@@ -39,9 +39,10 @@ def kib(what: str) -> int:
 
 
 def vtensor(model: str, feeds: dict[str, Any], threads: int) -> Run:
-    """Load a model in VTensor, and return a function that runs it once.
+    """Load a model in VTensor, and return a function that runs it once on ``feeds``.
 
-    The CPU times after the import and after loading are appended to ``imported`` and ``loaded``.
+    The process's CPU seconds after the import and after loading are appended to the lists
+    ``imported`` and ``loaded``.
     """
     from vtensor import Session
 
@@ -104,11 +105,13 @@ def main() -> None:
 
 
 def used(run: Run, runs: int, seconds: float) -> dict[str, int]:
-    """Go on running the model, and return the memory of the process in KiB.
+    """Go on running the model, and return the memory of the process at several times, in KiB.
 
-    ``first_kib`` is after the first run, ``runs_kib`` after ``runs`` more, ``used_kib`` after
-    ``seconds`` more of runs and a pause, ``anon_kib`` the part of ``used_kib`` that belongs to no
-    file, ``most_kib`` the peak.
+    - ``first_kib``: after the first run, at the call of this function.
+    - ``runs_kib``: after ``runs`` more runs.
+    - ``used_kib``: after ``seconds`` more of runs, a pause and a last run.
+    - ``anon_kib``: the part of ``used_kib`` that belongs to no file.
+    - ``most_kib``: the peak.
     """
     memory = {"first_kib": kib("VmRSS")}
     for _ in range(runs):

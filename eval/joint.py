@@ -30,15 +30,16 @@ from vtensor.runtime.execution.plan import Plan
 NAME = "joint"
 TITLE = "One choice for all nodes"
 ENGINES = (APART, SESSION)
-#: The session on one library that is measured without ``--full``.
+#: The one of the sessions on a single library that is measured without ``--full``, too.
 MAIN = next(iter(ALONE))
 #: Peers that report the number of conversions in a run.
 TELLING = ("openvino", "onnxruntime")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the rows that the store lacks, and add to them how many nodes run differently in the
-    plans of *apart* and *session*.
+    """Time the networks whose rows the store lacks, and compare two plans of each.
+
+    The result of ``differences`` is added to the row of *session*.
     """
     alone = tuple(ALONE) if scope.every_model else (MAIN,)
     engines = (*alone, *ENGINES)
@@ -53,9 +54,10 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def differences(network: str, scope: Scope) -> dict[str, int]:
-    """Return how many nodes *apart* and *session* run differently, by what differs.
+    """Return how many nodes of a network differ in the plans of *apart* and *session*.
 
-    Keys are ``LIBRARY to OTHER``, ``layouts``, and ``not fused alike``; zeros are left out.
+    The keys say what differs: ``A to B`` for another library, ``layouts``, or ``not fused alike``
+    for a node that is fused into another in one plan only. Keys with the number 0 are left out.
     """
     before, after = (_chosen(network, scope, engine) for engine in ENGINES)
     counts = Counter[str]()
@@ -78,7 +80,7 @@ def _chosen(network: str, scope: Scope, engine: str) -> dict[str, tuple[str, ...
 
 
 def _variants(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return the library and the layouts of each node of a plan, by the node's name."""
+    """Return, by name of a node of a plan, its library, followed by its layouts."""
     return {
         node.name: (node.variant.library, *map(str, node.variant.layouts))
         for node in plan.graph.operators
@@ -115,9 +117,9 @@ def section(store: Store) -> Iterator[str]:
 
 
 def _conversions(store: Store, network: str, peer: str) -> int | None:
-    """Return the number of conversions in a run of a peer, from the rows of the latencies.
+    """Return the number of conversions in a peer's run of a network, from the table of timings.
 
-    None if there is no row, or the peer does not report the number.
+    None if the table has no row, or the peer does not report the number.
     """
     rows = timings(store).rows(network=network, batch=1, cap="max", engine=peer)
     return rows[0]["conversions"] if rows else None

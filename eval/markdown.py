@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], texts: int = 1) -> str:
-    """Return a table in Markdown; None is an empty cell.
+    """Return a table in Markdown.
 
     Args:
         heads: the columns' heads.
-        rows: the cells.
+        rows: the cells of each line; None is an empty cell.
         texts: the number of leading columns that hold text; the others hold numbers.
 
     >>> print(table(["a", "b"], [["x", 1], ["y", None]]))
@@ -38,12 +38,15 @@ def told(documentation: str | None) -> str:
 
 
 def picture(name: str, says: str) -> str:
-    """Return the Markdown of a plot in the report's folder; ``says`` is its alternative text."""
+    """Return Markdown that shows the plot ``name`` of the report's folder.
+
+    ``says`` is the text for readers who do not see the plot.
+    """
     return f"![{says}]({Path(name).with_suffix('.svg')})"
 
 
 def percent(share: float | None, digits: int = 1) -> str | None:
-    """Return a share in percent; None for None.
+    """Return a share in percent, as text; for None return None.
 
     >>> percent(0.1234), percent(-0.5, 0)
     ('12.3 %', '-50 %')
@@ -52,7 +55,7 @@ def percent(share: float | None, digits: int = 1) -> str | None:
 
 
 def milliseconds(seconds: float | None) -> str | None:
-    """Return a time in ms; None for None.
+    """Return a time in ms, as text; for None return None.
 
     >>> milliseconds(0.0123)
     '12.30'

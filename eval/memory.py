@@ -37,16 +37,16 @@ TITLE = "What memory a process holds"
 KEY = ("model", "engine", "turn")
 PEER = "onnxruntime"
 
-#: The report's models: of the twelve networks, and of today's.
+#: The report's models: some of the twelve networks, and some models of today.
 SOME = ("mobilenet_v2", "resnet50"), ("efficientnet_b0", "yolo", "ppocr6_rec", "bert_base")
 
-#: The number of runs after the first, and the seconds of runs after these.
+#: The number of runs after the first one, and the seconds for which runs go on after these.
 RUNS, SECONDS = 20, 8.0
 
-#: VTensor's processes in order; each has the cache that the ones before left.
+#: The names of VTensor's processes, in order; each has the cache that the processes before it left.
 TURNS = ("new", "second", "kept")
 
-#: The columns in MB, and for each the field of a row, in KiB.
+#: By column of the table, in MB: the field of a row, in KiB.
 NUMBERS = {
     "first": "first_kib",
     "runs": "runs_kib",
@@ -90,16 +90,17 @@ def measured(
     runs: int = RUNS,
     seconds: float = SECONDS,
 ) -> list[Row]:
-    """Run a model in VTensor's ``TURNS`` and in a process of each peer; return a row for each.
+    """Run a model in three processes of VTensor and one of each peer; return a row for each one.
 
-    A peer that fails is left out.
+    ``TURNS`` names VTensor's processes. A peer that fails is left out.
 
     Args:
         model: an ONNX file.
         feeds: its inputs, an ``.npz`` file.
         engines: the names of the engines.
         threads: the number of threads of a run.
-        runs, seconds: as ``RUNS`` and ``SECONDS``.
+        runs: the number of runs after the first one.
+        seconds: the seconds for which runs go on after these.
 
     Raises:
         SystemExit: VTensor fails; the message is its error.

@@ -11,10 +11,10 @@ BY_PRIORITY = Mix(None, {})
 
 
 def mixes() -> dict[str, Mix]:
-    """Return mixes by name: each library alone, and two that run some operators on Eigen and the
-    rest on oneDNN.
+    """Return mixes by name; a mix says which library runs which operators.
 
-    ``tensorflow`` distributes operators as TensorFlow 1.14 does between its two libraries.
+    Three have one library each. Two run some operators on Eigen and the others on oneDNN:
+    ``elementwise`` all element-wise ones, ``tensorflow`` those that TensorFlow 1.14 runs on Eigen.
 
     >>> list(mixes())
     ['onednn', 'eigen', 'numpy', 'elementwise', 'tensorflow']
@@ -30,6 +30,6 @@ def mixes() -> dict[str, Mix]:
 
 
 def elementwise(library: str) -> list[str]:
-    """Return the names of the element-wise operators that a library has an invoker for."""
+    """Return the names of the element-wise operators for which a library has an invoker."""
     taken = {op for op, name, _ in registry().invokers if name == library}
     return [info.name for info in OPERATORS.values() if info.elementwise and info.name in taken]

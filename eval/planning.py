@@ -43,9 +43,11 @@ def main(
 
 
 def planned(graph: Graph, rounds: int) -> dict[str, Any]:
-    """Return a row: numbers of nodes, and the median seconds of each part of planning.
+    """Return a row on the planning of a network.
 
-    An open node has several variants to choose from. A first round is not counted.
+    It has the number of nodes (``nodes``), how many of them have several variants to choose from
+    (``open``), the median seconds of each part of planning, and the status of EWO's solver. A first
+    round does not count.
     """
     times: dict[str, list[float]] = {"resolve": [], "lho": [], "ewo": [], "solver": []}
     certificate = None

@@ -18,20 +18,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from libdesc.onednn import native
 from vtensor.isa import CAPS as KNOWN
 
-#: The caps at which libraries choose other kernels than at the cap before; ``max`` is no cap.
+#: Caps on the instruction set, lowest first. At each of them libraries choose other kernels than
+#: at the one before; ``max`` is no cap.
 CAPS = ("sse41", "avx2", "avx512", "max")
 Row = dict[str, Any]
 
 
 def capable() -> list[str]:
-    """Return the caps that this processor supports; "max" is no cap."""
+    """Return the caps on the instruction set that this processor supports; ``max`` is no cap."""
     has = native.load().isa()
     best = max((index for index, cap in enumerate(KNOWN) if has.startswith(cap)), default=0)
     return [cap for index, cap in enumerate(KNOWN) if index <= best or cap == "max"]
 
 
 def measure(module: str, arguments: Sequence[str], done: Callable[[Row], None]) -> None:
-    """Run a module as a process, and pass each line of JSON that it prints to ``done``, decoded.
+    """Run a module as a process, and pass each row that it prints, a line of JSON, to ``done``.
+
+    ``arguments`` are those of the command line.
 
     Raises:
         SystemExit: the process fails.
@@ -51,9 +54,10 @@ def collect(module: str, caps: Sequence[str], arguments: Sequence[str], count: i
     A note names each cap that the processor does not support.
 
     Args:
-        module: takes a cap, then ``arguments``; its rows name cap, network and mix.
-        caps: the caps.
-        arguments: further arguments of the module.
+        module: the name of a module that is a program; it takes a cap, then ``arguments``, and
+            prints rows with ``cap``, ``network`` and ``mix``.
+        caps: caps on the instruction set.
+        arguments: further arguments of the program.
         count: the number of rows for each cap, for the progress bar.
     """
     rows, able, console = list[Row](), capable(), Console(stderr=True)
@@ -76,7 +80,9 @@ def collect(module: str, caps: Sequence[str], arguments: Sequence[str], count: i
 
 
 def chosen(text: str, known: Sequence[str]) -> list[str]:
-    """Return the names in a text, which commas separate, each once.
+    """Return the names in ``text``, which are separated by commas; each name once.
+
+    ``known`` are the names that may occur.
 
     Raises:
         typer.BadParameter: a name is not known.

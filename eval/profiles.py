@@ -24,7 +24,7 @@ from eval.store import Row
 NAME = "profiles"
 TITLE = "Where the time goes"
 KEY = ("network", "size", "cap", "mix", "optimize", "batch")
-#: The kinds of steps, and the head of each in the table.
+#: By kind of step, the head of its column in the table.
 KINDS = {
     "heavy": "conv., matmul",
     "element-wise": "element-wise",
@@ -32,7 +32,7 @@ KINDS = {
     "conversions": "conversions",
     "other": "other",
 }
-#: The most runs of a profile.
+#: The largest number of runs for a profile.
 RUNS = 20
 
 
@@ -43,7 +43,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 class Config(NamedTuple):
-    """The configuration of the profiles of one process.
+    """What one process profiles: a network with each of several levels and batch sizes.
 
     Attributes:
         network: the network's name.
@@ -61,7 +61,10 @@ class Config(NamedTuple):
 
 
 def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
-    """Profile one configuration, if a row of it is missing; ``name`` is that of the table."""
+    """Profile a configuration in a new process, if the store lacks one of its rows.
+
+    ``name`` is the name of the table that gets the rows.
+    """
     kept = store.table(name, KEY)
     about = {"network": config.network, "size": scope.size, "cap": config.cap, "mix": config.mix}
     keys = [
@@ -94,9 +97,10 @@ def section(store: Store) -> Iterator[str]:
 
 
 def shown(rows: Sequence[Row]) -> str:
-    """Return a table of the time of a run, the share of each kind of step, and rates in GFLOP/s.
+    """Return a Markdown table with a line for each row, that is, for each network.
 
-    The brackets after a rate have the share of the machine's peak that was reached.
+    It has the time of a run, the share of each kind of step, and rates in GFLOP/s, each followed by
+    the share of the machine's peak that was reached.
     """
     lines = []
     for row in rows:

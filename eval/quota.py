@@ -13,13 +13,14 @@ from vtensor.errors import InputError
 from vtensor.language.wording import reason
 from vtensor.storage.cgroups import MEMBERSHIP, MOUNT, folders
 
-#: The file of a group that says which processes are in it.
+#: The file in a control group's folder that lists the processes in it.
 PROCESSES = "cgroup.procs"
 
-#: The period of a quota in microseconds: the kernel's default.
+#: The period in which a quota of processor time may be used, in microseconds: the kernel's default.
 PERIOD = 100_000
 
-#: Attempts to remove a group whose processes are ending, and the seconds between two.
+#: The number of attempts to remove a control group whose processes are ending, and the seconds
+#: between two attempts.
 TRIES, WAIT_S = 50, 0.02
 
 
@@ -28,8 +29,8 @@ class Group:
     """A control group with a quota.
 
     Attributes:
-        folder: the group's folder.
-        outside: the folder of the group that this process normally belongs to.
+        folder: the group's folder in the file system of control groups.
+        outside: the folder of the group to which this process belongs outside of ``inside``.
     """
 
     folder: Path
@@ -53,7 +54,8 @@ def limited(
 
     Args:
         processors: the number of processors that the group's processes may use together.
-        membership, mount: the system's list of groups, and the folder in which they are mounted.
+        membership: the file that lists the control groups of this process.
+        mount: the folder in which control groups are mounted.
 
     Raises:
         InputError: this process cannot make a group; the message has the reason.
@@ -87,14 +89,14 @@ def limited(
 
 
 def _limit(folder: Path, version: int, allowed: int) -> None:
-    """Allow a group so many microseconds of processor time in each ``PERIOD``.
+    """Limit the processor time of a control group's processes in each ``PERIOD``.
 
     Source: Linux, admin-guide/cgroup-v2 (``cpu.max``), scheduler/sched-bwc.
 
     Args:
         folder: the group's folder.
-        version: the version of control groups, 1 or 2.
-        allowed: the microseconds.
+        version: the system's version of control groups, 1 or 2.
+        allowed: the microseconds of processor time in a period, of all processes together.
     """
     if version == 2:
         _write(folder / "cpu.max", f"{allowed} {PERIOD}")

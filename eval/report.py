@@ -44,17 +44,18 @@ REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Progr
 
 
 def experiments(only: Sequence[str] = ()) -> list[Experiment]:
-    """Return the modules of all sections; if ``only`` has names, only the modules with these.
+    """Return the modules of the report's sections: those named in ``only``, or all if it is empty.
 
-    A name is the last part of a module's name, as ``latency``.
+    A name is the last part of the module's, such as ``latency``.
     """
     wanted = [name for name in SECTIONS if not only or name.rpartition(".")[2] in only]
     return [cast("Experiment", import_module(name)) for name in wanted]
 
 
 def write(store: Store) -> Path:
-    """Write the report from the rows of a store, and return its path; a section without rows says
-    so.
+    """Write the report from the rows of a store, and return its path.
+
+    A section that has no rows says that it was not measured yet.
     """
     path = store.folder / "REPORT.md"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,9 +110,10 @@ def _parts(store: Store) -> Iterator[str]:
 
 
 def _runs(store: Store) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
-    """Return the runs of all tables, by time, and for each table the text ``run 1, 2`` of its runs.
+    """Return the runs of all tables, in order of time, and the numbers of each table's runs.
 
-    Numbers of runs begin at 1.
+    The latter are a text for each table, by its name, such as ``run 1, 2``. Runs are numbered from
+    1.
     """
     runs, numbers_of = dict[str, Mapping[str, Any]](), dict[str, str]()
     tables = {section.NAME: store.table(section.NAME, ()) for section in experiments()}
@@ -126,7 +128,10 @@ def _runs(store: Store) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of the runs, their versions, and which of them began on a busy machine."""
+    """Yield a table of the runs with their machines, paragraphs on versions, and a warning.
+
+    The warning names the runs that began while the machine's load was above 1.
+    """
     heads = ["run", "began", "scope", "seed", "processor", "instructions", "threads"]
     heads += ["load before", "system"]
     lines: list[list[object]] = []

@@ -71,12 +71,12 @@ ENGINES = {"vtensor": vtensor, "onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def resized(feeds: Feeds, axes: Mapping[str, Mapping[str, str]], sizes: Mapping[str, int]) -> Feeds:
-    """Return inputs of other sizes: arrays are cut off, or repeated from their beginning.
+    """Return inputs of other sizes; an array is cut off, or repeated from its beginning.
 
     Args:
         feeds: the inputs, by name.
-        axes: the names of sizes, by input and by the number of the axis.
-        sizes: the new sizes by name; other sizes stay.
+        axes: by name of an input, and by the index of an axis as text, the name of the axis's size.
+        sizes: by name of a size, its new value; sizes with other names stay.
 
     >>> resized({"x": np.arange(3)}, {"x": {"0": "n"}}, {"n": 5})["x"].tolist()
     [0, 1, 2, 0, 1]
@@ -99,9 +99,10 @@ def through(run: Run, given: list[Feeds]) -> tuple[dict[str, Any], list[list[Arr
         given: the inputs of each shape.
 
     Returns:
-        The seconds for each shape: of its first run (``new_s``), the median of the next ones
-        (``again_s``), and on the way back (``back_s``); None if the engine refuses the shape. And
-        the outputs of the first runs, empty for a shape that is refused.
+        Two results. The first has three lists with the seconds for each shape, None if the engine
+        refuses it: of the first run (``new_s``), the median of the next runs (``again_s``), and of
+        the run on the way back (``back_s``). The second has the outputs of the first run of each
+        shape, an empty list if the engine refuses it.
     """
     new, again, back = (list[float | None]() for _ in range(3))
     answers = list[list[Array]]()
@@ -137,7 +138,7 @@ def main() -> None:
     feeds_of = [resized(feeds, about["axes"], sizes) for sizes in about["sizes"]]
     begin = perf_counter()
     run = ENGINES[engine](model, int(threads))
-    for _ in range(about["runs"]):  # ``eval/start.py`` measures the very first run
+    for _ in range(about["runs"]):  # not timed: ``eval/start.py`` measures the first run
         run(feeds)
     ready_s = perf_counter() - begin
     while perf_counter() - begin - ready_s < about["used_s"]:

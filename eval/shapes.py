@@ -52,14 +52,16 @@ DEFAULT_MODELS = (
     "bert_base",
     "gpt2_past",
 )
-#: How many other values a growing size gets, and how many any other size gets.
+#: The number of new values for the size that grows with every run, and for any other open size.
 GROWN, CHANGED = 24, 4
-#: Sizes of pictures change by multiples of this, which networks can halve five times.
+#: Sizes of pictures change by multiples of this number, since networks halve them up to five times.
 STEP = 32
 ROUNDS, LIMIT_S = 2, 300.0
-#: The fields of rows for VTensor's first runs of a shape right after the first run of a process.
+#: Fields of a row, for the time of a new shape right after the first run of a process: in a process
+#: that finds a cache, and in one that does not.
 SOON = ("later_process", "first_process")
-#: Seconds for which VTensor runs a model before it gets other sizes; peers have no background work.
+#: Seconds for which VTensor runs a model before it gets other sizes, so that its background work
+#: ends. Peers have none.
 USED_S = 3.0
 
 Axes = Mapping[str, Mapping[str, str]]
@@ -82,7 +84,10 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def axes_of(case: Case) -> Axes:
-    """Return the names of the open sizes of a model's inputs, by input and number of the axis."""
+    """Return the names of the open sizes of a model's inputs.
+
+    The keys are names of inputs, and in each of them indices of axes, as text.
+    """
     symbols = Model(case.model).symbols
     names = {
         name: {str(axis): size for axis, size in enumerate(row or ()) if isinstance(size, str)}
@@ -92,11 +97,11 @@ def axes_of(case: Case) -> Axes:
 
 
 def sizes_of(feeds: Mapping[str, Array], axes: Axes) -> list[Sizes]:
-    """Return choices of sizes by name; each changes one open size and keeps the others.
+    """Return the changes of sizes that are measured: in each, the new value of one size, by name.
 
     Args:
-        feeds: the inputs, whose sizes are changed.
-        axes: the result of ``axes_of``.
+        feeds: the inputs, from whose sizes the new values are made.
+        axes: the names of the open sizes, as ``axes_of`` returns them.
 
     >>> sizes_of({"x": np.zeros((1, 3, 64))}, {"x": {"0": "n", "2": "w"}})[:3]
     [{'n': 2}, {'n': 3}, {'w': 96}]
@@ -125,12 +130,12 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
 
     Args:
         case: the model and its inputs.
-        axes: the result of ``axes_of``.
+        axes: the names of the open sizes, as ``axes_of`` returns them.
         engines: the names of the engines.
         threads: the number of threads of a run.
 
     Raises:
-        SystemExit: VTensor fails, or its values differ from the first peer's.
+        SystemExit: VTensor fails; the message has the reason.
     """
     sizes = sizes_of(case.feeds, axes)
     asked = {"axes": axes, "sizes": sizes, "runs": 2, "used_s": 0.0}
@@ -185,7 +190,10 @@ def _once(
     """Run ``eval/reshaped.py`` once, and return the row that it prints; None if a peer failed.
 
     Args:
-        engine, case, feeds, threads, asked, to: its arguments; ``to`` gets the outputs.
+        engine, case, feeds, threads: the engine, the model, the file of inputs, and the number of
+            threads.
+        asked: JSON that says which shapes are run, as ``eval/reshaped.py`` describes it.
+        to: the file that gets the outputs.
         environment: the environment variables of the process.
 
     Raises:
@@ -212,7 +220,7 @@ def _once(
 
 
 def _apart(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
-    """Return in words how a peer's outputs differ from VTensor's; empty if they agree."""
+    """Return in words how a peer's outputs differ from VTensor's; an empty text if they agree."""
     both = [name for name in ours if name in theirs]
     try:
         off = difference([ours[name] for name in both], [theirs[name] for name in both])
@@ -225,10 +233,11 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None, cold: R
     """Return an engine's medians over rounds and shapes, and the ratios of VTensor's first runs.
 
     Args:
-        rows: the engine's results by round.
-        ours: VTensor's results by round.
-        soon: VTensor's result after a single run, with what an earlier process cached.
-        cold: the same without anything cached.
+        rows: the engine's rows of ``eval/reshaped.py``, by round.
+        ours: VTensor's rows, by round.
+        soon: VTensor's row of a process that runs the model once before, and finds a cache; None if
+            there is none.
+        cold: the same of a process that finds no cache.
     """
     known = {
         what: [second for row in rows for second in row[what]]
@@ -245,11 +254,13 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None, cold: R
 
 
 def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
-    """Return the median ratio, over shapes and rounds, of VTensor's first run to an engine's.
+    """Return the time of VTensor's first run of a shape divided by an engine's.
+
+    It is the median over shapes and rounds; None if no shape was run by both.
 
     Args:
-        ours: VTensor's results by round.
-        rows: the engine's results by round.
+        ours: VTensor's rows of ``eval/reshaped.py``, by round.
+        rows: the engine's rows, by round.
     """
     pairs = [
         mine / its
@@ -261,7 +272,7 @@ def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
 
 
 def _middle(seconds: Sequence[float | None]) -> float | None:
-    """Return the median of the times that are not None; None if there are none."""
+    """Return the median of the numbers in ``seconds`` that are not None; None if all are."""
     there = [time for time in seconds if time is not None]
     return median(there) if there else None
 

@@ -43,12 +43,15 @@ KEY = ("model", "engine")
 US, ONE_NODE = "vtensor", "one node"
 ROUNDS, LIMIT_S = 3, 300.0
 
-#: The number of first rounds, which do not count.
+#: The number of rounds at the beginning that do not count.
 BEFORE = 1
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Start every engine on a network of one node and on each network of the scope, also cold."""
+    """Start every engine on each network whose rows the store lacks, warm and cold.
+
+    The networks are one of a single node, and those of the scope.
+    """
     kept, names = store.table(NAME, KEY), (ONE_NODE, *scope.networks)
     engines = here() if scope.peers else [US]
     rounds = 1 if scope.fresh == 1 else ROUNDS
@@ -65,7 +68,10 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def _cold(row: Row) -> Row:
-    """Return the times and ratios of a row of cold starts, with the prefix ``cold_``."""
+    """Return the times and ratios of ``row``, by names with the prefix ``cold_``.
+
+    ``row`` is that of an engine's cold starts.
+    """
     return {f"cold_{key}": row.get(key) for key in ("cpu_s", "wall_s", "ratio", "wall_ratio")}
 
 
@@ -75,7 +81,10 @@ def here() -> list[str]:
 
 
 def written(name: str, scope: Scope, model: Path) -> dict[str, Any]:
-    """Write one of the twelve networks, or one of one node, as ``model``; return its inputs."""
+    """Write a network as the ONNX file ``model``, and return its inputs by name.
+
+    ``name`` is that of one of the twelve networks, or ``ONE_NODE`` for a network of one node.
+    """
     if name == ONE_NODE:
         graph = Graph("one")
         graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 3, "H": 8, "W": 8})), "y")
@@ -106,7 +115,7 @@ def started(
         engines: the names of the engines.
         threads: the number of threads of a run.
         rounds: the number of rounds that count.
-        cold: remove VTensor's cache before each start.
+        cold: True removes VTensor's cache before each start.
 
     Raises:
         SystemExit: VTensor fails; the message is its error.
@@ -134,7 +143,10 @@ def started(
 
 
 def fresh(folder: str) -> dict[str, str]:
-    """Return environment variables with Python's compiled code and VTensor's cache in a folder."""
+    """Return this process's environment variables, with caches put in a folder.
+
+    The caches are Python's compiled code and VTensor's cache.
+    """
     kept = {"PYTHONPYCACHEPREFIX": f"{folder}/code", "VTENSOR_CACHE_DIR": f"{folder}/cache"}
     environment = {**os.environ, **kept}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -148,13 +160,15 @@ def once(
     told: Sequence[float],
     environment: Mapping[str, str],
 ) -> Row | None:
-    """Run ``eval/first.py`` once; return its figures and ``wall_s``, or None if a peer failed.
+    """Run ``eval/first.py`` once, and return the row that it prints, with ``wall_s`` added.
 
-    ``wall_s`` are the seconds from the start of the process to the first answer.
+    ``wall_s`` is the number of seconds from the start of the process to the first answer. None if a
+    peer failed.
 
     Args:
-        engine, model, feeds: the first arguments of ``eval/first.py``.
-        told: its further arguments: the number of threads, then runs and seconds, if any.
+        engine, model, feeds: the first arguments of ``eval/first.py``: the engine's name, the ONNX
+            file and the file of inputs.
+        told: the further arguments: the number of threads, then, if wanted, runs and seconds.
         environment: the environment variables of the process.
 
     Raises:
@@ -178,11 +192,14 @@ def once(
 
 
 def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
-    """Return medians over rounds: of an engine's figures, and of VTensor's times divided by its.
+    """Return an engine's row: medians over rounds of its numbers, and of two ratios.
+
+    The ratios are VTensor's time divided by the engine's: of processor time (``ratio``), and by the
+    wall clock (``wall_ratio``).
 
     Args:
-        rows: the engine's figures by round.
-        ours: VTensor's figures by round.
+        rows: the engine's rows of ``eval/first.py``, by round.
+        ours: VTensor's rows, by round.
     """
     pairs = [*zip(ours, rows, strict=True)]
     ratio, wall = (
@@ -199,7 +216,7 @@ def section(store: Store) -> Iterator[str]:
 
 
 def shown(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table of rows, with a line for each model, and the means of their ratios."""
+    """Yield a table with a line for each model in ``rows``, then each peer's mean ratios."""
     yield from beside(rows, "CPU s (wall s)", _times)
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
         theirs = [row for row in rows if row["engine"] == peer]
@@ -212,12 +229,14 @@ def shown(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) -> Iterator[str]:
-    """Yield a table with a cell and a ratio for each engine and model, and the means of the ratios.
+    """Yield a table with a line for each model, then each peer's mean ratio.
+
+    A line has a cell for each engine, and the ratio to each peer.
 
     Args:
         rows: a row for each model and engine, with ``ratio``, which may be None.
-        what: the quantity and unit of the cells, for the heads.
-        cell: returns the cell of a row.
+        what: the quantity and the unit of the cells, for the columns' heads.
+        cell: returns the text of an engine's cell from its row.
     """
     engines = list(dict.fromkeys(row["engine"] for row in rows))
     peers = [engine for engine in engines if engine != US]
@@ -239,7 +258,10 @@ def _times(row: Row) -> str:
 
 
 def mean_of(ratios: Iterable[float | None]) -> str:
-    """Return as text the geometric mean of the ratios that are not None, and their number."""
+    """Return as text the geometric mean of ``ratios``, and of how many models it is.
+
+    Ratios that are None are left out.
+    """
     known = [ratio for ratio in ratios if ratio]
     return f"{geometric_mean(known):.2f} over {len(known)} models" if known else "not known"
 

@@ -37,16 +37,19 @@ def main(
 
 
 def measured(steps: int, rounds: int) -> dict[str, float]:
-    """Return median times in nanoseconds, by what was timed.
+    """Return median times in nanoseconds, by name of what is timed.
 
-    ``step``: an empty native step; ``timed step``: one whose begin and end are recorded; ``python
-    step``: an empty Python function; ``run``: an empty program on a team of one thread, started
-    from another thread; ``run of a team``: the same on a team of two threads; ``call``: a Python
-    function on a team of one thread, likewise.
+    - ``step``: a native step that does nothing, as a part of a program.
+    - ``timed step``: the same, while the begin and the end of each step are recorded.
+    - ``python step``: a step that calls an empty Python function.
+    - ``run``: a run of a program without steps by a team of one thread, started from another
+      thread.
+    - ``run of a team``: the same by a team of two threads.
+    - ``call``: a call of a Python function by a team of one thread, started from another thread.
 
     Args:
         steps: the number of steps of a program.
-        rounds: of how many runs a time is the median.
+        rounds: the number of runs of which a time is the median.
     """
     from vtensor.runtime._replay import Program, empty_step
 
@@ -57,7 +60,10 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
     clock = np.zeros(2 * steps, np.int64)
 
     def inside(program: Program, times: object = None) -> float:
-        """Return the time of a step of a program, run on the team's own thread, without a queue."""
+        """Return the nanoseconds of one step of ``program``, run on the team's own thread.
+
+        There, a run does not wait in a queue. ``times`` gets the begin and end of each step.
+        """
         return team.call(lambda: nanoseconds(lambda: team.run(program, [], times), rounds)) / steps
 
     return {
@@ -71,7 +77,10 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
 
 
 def nanoseconds(run: Callable[[], object], rounds: int) -> float:
-    """Return the median time of a call of ``run``, in ns; a first call does not count."""
+    """Return the median time of ``rounds`` calls of ``run``, in ns.
+
+    A call before them does not count.
+    """
     times = []
     for _ in range(rounds + 1):
         begin = time.perf_counter_ns()

@@ -30,7 +30,10 @@ DISTRIBUTIONS = (
 
 
 def about(seed: int, scope: str) -> Row:
-    """Return the data of a run that begins now: time, machine, versions, and the two arguments."""
+    """Return what is stored about a measurement that begins now.
+
+    It is the time, the machine, the versions of packages, and both arguments.
+    """
     here = machine()
     libraries = here["libraries"].items()  # file paths of this machine are not published
     here["libraries"] = {name: text.partition(", /")[0] for name, text in libraries}
@@ -41,9 +44,10 @@ def about(seed: int, scope: str) -> Row:
 
 
 def instructions(machine: Mapping[str, Any]) -> str:
-    """Return the instruction sets that VTensor's libraries use on a machine; empty if unknown.
+    """Return, as text, the instruction sets that VTensor's libraries use on a machine.
 
-    They distinguish processors to which a virtual machine gives the same name.
+    They distinguish processors to which a virtual machine gives the same name. If they are unknown,
+    the text is empty.
 
     >>> instructions({"libraries": {"numpy": "2.4.6", "onednn": "3.2.0 on avx2"}})
     'avx2'
@@ -64,13 +68,14 @@ def versions() -> dict[str, str]:
 
 
 class Table:
-    """The rows of one experiment.
+    """The rows of one experiment, in two files.
 
     Args:
-        folder: the folder of its two files.
-        name: the name of the experiment and of the files.
-        key: the columns that identify a row.
-        run: the result of ``about``, for rows that are added; None for a table that is only read.
+        folder: the folder of both files.
+        name: the name of the experiment, and of the files without their suffixes.
+        key: the columns whose values identify a row.
+        run: what is stored about the run that adds rows, from ``about``; None if the table is only
+            read.
     """
 
     def __init__(
@@ -90,16 +95,16 @@ class Table:
         return len(self._rows)
 
     def rows(self, **wanted: Any) -> list[Row]:
-        """Return the rows in which these columns have these values."""
+        """Return the rows whose columns have the wanted values: ``rows(network="vgg19")``."""
         return [row for row in self if all(row.get(k) == value for k, value in wanted.items())]
 
     def one(self, **wanted: Any) -> Row | None:
-        """Return the only row in which these columns have these values; None unless one is."""
+        """Return the row whose columns have the wanted values; None if there is not exactly one."""
         rows = self.rows(**wanted)
         return rows[0] if len(rows) == 1 else None
 
     def has(self, **key: Any) -> bool:
-        """Return whether the table has a row with these values of its key."""
+        """Return whether the table has a row with this key, given as a value for each column."""
         return self._key(key) in self._rows
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -114,7 +119,7 @@ class Table:
         self._write()
 
     def _drop_runs(self) -> None:
-        """Remove the runs without rows, and renumber the others."""
+        """Remove the runs that no row comes from, and renumber the others from 0."""
         used = sorted({row["run"] for row in self})
         place = {number: at for at, number in enumerate(used)}
         self.runs = [self.runs[number] for number in used]
@@ -139,7 +144,7 @@ class Table:
 
 
 def _long(value: object) -> bool:
-    """Return whether a value holds times of single runs, which only the JSON file has."""
+    """Return whether a value has the times of single runs, which are left out of the CSV file."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], list | float)
 
 

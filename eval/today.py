@@ -37,7 +37,8 @@ DEFAULT_MODELS = (
     *("mobilenetv3_large_100", "yolo", "unet", "bert_base", "gpt2_past", "whisper_encoder"),
     *("crnn", "ppocr6_rec"),
 )
-#: The peers of each race by their precision. ONNX Runtime's default is f32.
+#: By precision of a race, the peers in it. In ``default`` each engine has its own default
+#: precision. ONNX Runtime is left out of it, as its default is f32.
 GROUPS: dict[Precision, dict[str, str]] = {
     "f32": PEERS,
     "default": {"openvino": PEERS["openvino"]},
@@ -48,7 +49,10 @@ ROUNDS, SECONDS, LIMIT_S = 5, 1.0, 300.0
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the models whose rows the store lacks, in turns with the peers, if the scope has any."""
+    """Time the models whose rows the store lacks, in turns with the peers.
+
+    If the scope's ``peers`` is False, nothing is timed.
+    """
     if not scope.peers:
         return
     kept = store.table(NAME, KEY)
@@ -104,7 +108,7 @@ def section(store: Store) -> Iterator[str]:
 
 
 def plot(store: Store) -> None:
-    """Draw the time of each peer in f32 divided by VTensor's, a group of bars for each model."""
+    """Draw each peer's time in f32 divided by VTensor's, with a group of bars for each model."""
     shares: dict[str, dict[str, float]] = {}
     for row in store.table(NAME, KEY).rows(group="f32"):
         if row["ratio"]:

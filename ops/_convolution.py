@@ -1,4 +1,4 @@
-"""Shared parts of convolutions: their ONNX spelling, cost and traits."""
+"""Shared parts of convolutions: reading them from ONNX, writing them, their cost and traits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Read = Callable[[NodeReader, VTensor, VTensor], VTensor]
 
 
 def _kernels(first: str) -> dict[int, str]:
-    """Return a kernel's dim names in ONNX's order of axes, by the number of axes.
+    """Return a table: from the number of a kernel's axes to the names of its dims, as one text.
 
-    ``first`` has the names of the two dims before the spatial ones, such as ``O I``.
+    The names are in ONNX's order of axes: ``first``, such as ``O I``, then the spatial dims.
     """
     return {rank: first + names.removeprefix("N C").lower() for rank, names in IMAGES.items()}
 
@@ -31,12 +31,13 @@ KERNELS = _kernels("O I")
 def convolution_names(
     node: Naming, weights: str = "x1", bias: str = "x2", kernels: dict[int, str] = KERNELS
 ) -> None:
-    """Name the dims of a convolution's image, kernel, bias and output.
+    """Give dim names to the axes of a convolution's image, kernel, bias and output.
 
     Args:
-        node: the node, whose first input is the image.
-        weights, bias: the roles of the kernel and of the bias, such as ``x1`` for input 1.
-        kernels: the kernel's dim names, by the number of its axes.
+        node: the convolution as an ONNX node; its input 0 is the image.
+        weights: the kernel's role: ``x1`` is input 1.
+        bias: the bias's role, likewise.
+        kernels: the kernel's dim names, by the number of the kernel's axes.
     """
     image_names(node)
     if (kernel := kernels.get(node.rank(weights))) is not None:
@@ -51,7 +52,11 @@ def kernel_sizes(w: Tensor) -> Sizes:
 
 
 def read_kernel(node: NodeReader, w: VTensor) -> Sizes:
-    """Return the spatial sizes of the kernel ``w``; refuse the node if its kernel_shape differs."""
+    """Return the sizes of the kernel ``w`` along its spatial dims.
+
+    The node is refused, that is, an error says that it is not supported, if its attribute
+    kernel_shape has other sizes.
+    """
     kernel = tuple(w.dims.values())[2:]
     if tuple(node.attribute("kernel_shape") or kernel) != kernel:
         raise node.refuse(f"kernel_shape {node.attribute('kernel_shape')}, the kernel is {kernel}")
@@ -61,7 +66,8 @@ def read_kernel(node: NodeReader, w: VTensor) -> Sizes:
 def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
     """Add to the graph the convolution of image ``x`` with kernel ``w``, and return its output.
 
-    The node's attributes give the window and the groups. The node is refused if sizes do not fit.
+    The node's attributes give strides, pads, dilations and the number of groups. The node is
+    refused if its channels cannot be divided into the groups.
     """
     kernel, group = read_kernel(node, w), int(node.attribute("group", 1))
     if group < 1 or w.size("O") % group or x.size("C") != w.size("I") * group:
@@ -77,16 +83,20 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def with_bias(node: NodeReader, y: VTensor, index: int) -> VTensor:
-    """Return ``y`` plus the bias along C, input ``index``; ``y`` itself if the node has no bias."""
+    """Add to ``y`` the node's input ``index``, a bias along C, and return the sum.
+
+    If the node has no such input, ``y`` itself is returned.
+    """
     return node.add(named("BiasAdd")(), y, node.input(index, "C")) if node.has(index) else y
 
 
 def write_convolution(op_type: str, first: str) -> Write:
-    """Return a function that writes a convolution and a BiasAdd after it as one ONNX node.
+    """Return a function that writes a convolution as an ONNX node, with a BiasAdd that follows it.
 
     Args:
-        op_type: the ONNX operator.
-        first: the names of the kernel's two dims before the spatial ones, in ONNX's order.
+        op_type: the name of the ONNX operator.
+        first: the names of the kernel's two dims before the spatial ones, in ONNX's order: ``O I``
+            or ``I O``.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -105,12 +115,14 @@ def write_convolution(op_type: str, first: str) -> Write:
 
 
 def spelling(op_type: str, first: str, read: Read) -> Spelling:
-    """Return the ONNX spelling of a convolution of any rank.
+    """Return how a convolution over any number of spatial dims is read from and written to ONNX.
 
     Args:
-        op_type: the ONNX operator.
-        first: the names of the kernel's two dims before the spatial ones, in ONNX's order.
-        read: adds the operator on an image and a kernel, without the bias, and returns its output.
+        op_type: the name of the ONNX operator.
+        first: the names of the kernel's two dims before the spatial ones, in ONNX's order: ``O I``
+            or ``I O``.
+        read: takes an ONNX node, its image and its kernel; adds the convolution without the bias to
+            the graph and returns its output.
     """
     kernels = _kernels(first)
 
@@ -123,10 +135,10 @@ def spelling(op_type: str, first: str, read: Read) -> Spelling:
 
 
 def cost(_op: object, _x: VTensor, w: VTensor, *more: VTensor) -> int:
-    """Return the floating-point operations of a convolution.
+    """Return the number of floating-point operations of a convolution with kernel ``w``.
 
-    There are two for each element of y, the last of ``more``, and each element of one output
-    channel's kernel.
+    Each element of the output, the last of ``more``, takes a product and a sum for each element of
+    the kernel of one output channel.
     """
     kernel = prod(size for dim, size in w.dims.items() if dim not in "GO")
     return 2 * more[-1].num_elements * kernel

@@ -17,7 +17,7 @@ from vtensor.language.spelling import Ahead
 
 Array = np.ndarray[Any, Any]
 
-#: Returns an attribute's value, from its name and a default.
+#: A function from the name of a node's attribute and a default to the attribute's value.
 Read = Callable[[str, Any], Any]
 
 Computes = Callable[..., Array]
@@ -102,7 +102,10 @@ def _sums(read: Read, x: Array, axis: Array) -> Array:
 
 
 def running_sum(x: Array, axis: int) -> Array:
-    """Return the running sums of ``x`` along an axis; f32 is added up in f64, and returned so."""
+    """Return the running sums of ``x`` along an axis.
+
+    The sums of f32 elements are computed in f64, and the result is f64.
+    """
     return np.cumsum(x, axis, np.float64 if x.dtype == np.float32 else None)
 
 
@@ -165,13 +168,15 @@ def _range(_: Read, start: Array, limit: Array, delta: Array) -> Array:
     return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
 
 
-#: All functions, by the ONNX name under which saved symbolic plans refer to them. Range has no
-#: operator here, since its output is always known before a run.
+#: The functions of this file, by the name of the ONNX operator that each computes. Saved symbolic
+#: plans refer to a function by this name. No class in ``ops`` stands for Range, since its output is
+#: always known before a run.
 NAMED = {**_MOVING, **_OTHERS, "Range": _range}
 for _name, _function in NAMED.items():
     pure(_function, f"{__name__}:{_name}")
 
-#: By ONNX name, the argument ``ahead`` of the operator's ``Spelling``.
+#: By name of an ONNX operator, the argument ``ahead`` of its ``Spelling``: how its output is
+#: computed before a run.
 AHEAD: Mapping[str, Ahead] = {
     **{name: Ahead(function, traced=True) for name, function in _MOVING.items()},
     **{name: Ahead(function) for name, function in _OTHERS.items()},

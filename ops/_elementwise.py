@@ -52,7 +52,8 @@ INTEGERS = ("s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
 #: The element types that oneDNN's element-wise kernels take.
 NATIVE = ("f32", "bf16", "f16")
 
-#: By operator: its NumPy function, called with ``(op, *inputs)``, its value if all inputs are 0.
+#: By name of an operator, a pair: its NumPy function, which is called with ``(op, *inputs)``; and
+#: that function's result if all inputs are 0, or a function from the operator to this result.
 ROWS: dict[str, tuple[Callable[..., Any], float | Callable[[Any], float]]] = {}
 
 
@@ -95,23 +96,28 @@ class Binary:
 
 
 def parameter_of(x: Array, number: float) -> Any:
-    """Return ``number`` as an integer of x's type if x has integers and ``number`` is whole.
+    """Return ``number`` in the element type of ``x`` if that is an integer type.
 
-    Else return ``number`` unchanged.
+    If it is not, or if ``number`` has a fraction or a magnitude from 2**63 on, ``number`` is
+    returned unchanged.
     """
     whole = x.dtype.kind in "iu" and abs(number) < 2**63 and number == int(number)
     return np.asarray(int(number)).astype(x.dtype) if whole else number
 
 
 def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spelling]:
-    """Return the ONNX spellings of an operator whose parameters are attributes of the same names.
+    """Return the ONNX spellings of an operator, which say how it is read from and written to ONNX.
+
+    The operator's parameters are ONNX's attributes of the same names.
 
     Args:
-        op_type: the ONNX operator.
-        since: the first opset that has it. If it is 1 and there are two inputs, opsets up to 6 have
-            a spelling of their own, in which attributes say how the second input is repeated.
+        op_type: the name of the ONNX operator.
+        since: the first opset that has the ONNX operator. If it is 1 and the operator has two
+            inputs, opsets up to 6 get a spelling of their own: there, attributes say how the second
+            input is repeated.
         cls: the operator's class.
-        many: True: a node may have any number of inputs, and becomes a chain of operators on two.
+        many: True if an ONNX node may have any number of inputs. It is then read as a chain of
+            operators with two inputs each.
     """
 
     def read(node: NodeReader) -> VTensor:
@@ -146,7 +152,7 @@ def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
 
 
 def _inputs(cls: Any) -> tuple[list[str], bool]:
-    """Return the roles of an operator's inputs, and whether it has exactly one input."""
+    """Return the names of the operator's inputs in ``compute``, and whether it has exactly one."""
     inputs = _parameters(cls.compute)[2:]
     alone = len(inputs) == 1 and inputs[0].kind is not inspect.Parameter.VAR_POSITIONAL
     return [parameter.name for parameter in inputs], alone
@@ -171,14 +177,16 @@ def elementwise(
 ) -> Callable[[type[T]], type[T]]:
     """Return a decorator that registers a class as an element-wise operator, with its invokers.
 
-    ``numpy``, ``expression`` and a function ``onednn`` get the operator's instance as the first
-    argument if the operator has parameters. No operator uses oneDNN's max and min, which lose a
-    NaN, its log, which is inaccurate near 1, or its soft_relu, inaccurate for small results.
+    A role is the name of an input in ``compute``. ``numpy``, ``expression`` and a
+    function ``onednn`` get the operator's instance as the first argument if the operator has
+    parameters. No operator uses oneDNN's max and min, which lose a NaN, its log, which is
+    inaccurate near 1, or its soft_relu, inaccurate for small results.
 
     Args:
         name: the operator's name.
-        onnx: the first opset in which ONNX has it under this name, with its parameters as
-            attributes; or its spellings, or a function from the class to its spellings.
+        onnx: the first opset that has the operator, if ONNX has it under the same name with its
+            parameters as attributes. Else its spellings, which say how it is read from and written
+            to ONNX, or a function from the class to them.
         numpy: the definition, a function of the inputs' arrays; None if it is registered elsewhere.
         dtypes: the element types that the definition takes, for every input or by role; None means
             floats, and for several inputs integers too.
@@ -189,13 +197,13 @@ def elementwise(
             registers no oneDNN invoker.
         when: a function of ``(op, *operands)`` that returns True if oneDNN takes the call, else
             False or the reason.
-        expression: a function of ``Expression`` inputs that defines an output element: the trait
-            ``Pointwise``, from which Eigen's invoker is made. None registers neither.
+        expression: a function from the inputs, as ``Expression``, to the expression of an output
+            element. It becomes the trait ``Pointwise`` and Eigen's invoker. None registers neither.
         inplace: roles of the inputs that the output may overwrite in memory: on Eigen any of them,
             on oneDNN the first; None means all inputs.
-        many: as for ``spelled``.
+        many: True if an ONNX node with more than two inputs is read as a chain of operators.
         traits: traits besides ``Elementwise``.
-        holds: as for ``operator``.
+        holds: conditions on the operands, as for ``operator``.
     """
 
     def register(cls: type[T]) -> type[T]:
@@ -247,9 +255,10 @@ def _on_onednn(
     """Return the oneDNN invoker of an element-wise operator.
 
     Args:
-        onednn: as for ``elementwise``.
-        called: takes a function, the operator's instance and the operands; calls the function with
-            the operands, preceded by the instance if the operator has parameters.
+        onednn: the argument of ``elementwise`` with this name.
+        called: takes a function, an instance of the operator and the operands. It calls the
+            function with the operands; before them comes the instance if the operator has
+            parameters.
         alone: True if the operator has exactly one input.
     """
 
@@ -265,9 +274,9 @@ def _on_onednn(
 
 
 def _on_eigen() -> Callable[..., object]:
-    """Return an Eigen invoker that computes an operator's expression.
+    """Return an Eigen invoker for operators that are defined by an expression of their elements.
 
-    It is a new function in each call, since the caller stores an operator's file and line in it.
+    Each call makes a new function: the caller stores the file and line of one operator in it.
     """
 
     def on_eigen(ctx: Context, op: object, *operands: VTensor) -> object:
@@ -292,8 +301,9 @@ def _row(
         base: ``Unary`` or ``Binary``.
         name: the operator's name, here and in ONNX.
         says: the first line of the class's docstring, without the full stop.
-        onnx: the first opset that has it, and the last one that changed it.
-        numpy, dtypes, row: arguments of ``elementwise``.
+        onnx: the first opset that has the operator, and the last opset that changed it.
+        numpy, dtypes: arguments of ``elementwise``.
+        row: further arguments of ``elementwise``, by name.
         to: the output's element type; empty means the first operand's.
     """
     caller, (since, latest) = sys._getframe(1), onnx

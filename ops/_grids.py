@@ -14,17 +14,18 @@ _SPACES = {4: "H W", 5: "D H W"}
 
 
 def grid_names(node: Naming) -> None:
-    """Name the dims of AffineGrid's input 0, the affine matrices, and of its output, the grid."""
+    """Give dim names to the axes of an AffineGrid's affine matrices (input 0) and of its grid."""
     node.name("x0", "N axis column")
     for space in _SPACES.values():
         node.name("y0", f"N {space} axis")
 
 
 def read_map(node: NodeReader) -> tuple[VTensor, VTensor]:
-    """Return the two factors of an AffineGrid: the affine matrices, and coordinates.
+    """Return the two factors whose product is an AffineGrid's grid: matrices and coordinates.
 
-    The coordinates have the grid's spatial dims and ``column``. Along ``column``
-    there are the coordinates of the spatial dims, from -1 to 1, the last dim's first, and then a 1.
+    The matrices are the node's input. The coordinates have the grid's spatial dims, and the dim
+    ``column``, over which the product sums. Along ``column`` each place of the grid has its
+    coordinate in each spatial dim, the last dim first, from -1 to 1; then a 1.
     """
     sizes = [int(size) for size in np.ravel(node.constant(1))]
     theta = node.input(0, "N axis column")
@@ -48,7 +49,8 @@ def read_map(node: NodeReader) -> tuple[VTensor, VTensor]:
 def _centres(extent: int, aligned: bool) -> Array:
     """Return the coordinates of ``extent`` elements between -1 and 1.
 
-    They are the centres of equal parts of that range, or with ``aligned`` run from -1 to 1.
+    With ``aligned``, the first is -1 and the last is 1. Otherwise they are the centres of
+    ``extent`` equal parts of the range.
     """
     if aligned:
         return np.linspace(-1, 1, extent)

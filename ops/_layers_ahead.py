@@ -61,5 +61,6 @@ _NAMED: Mapping[str, Computes] = {
 for _name, _function in _NAMED.items():
     pure(_function, f"{__name__}:{_name}")
 
-#: By ONNX name, the argument ``ahead`` of the operator's ``Spelling``.
+#: By name of an ONNX operator, the argument ``ahead`` of its ``Spelling``: how its output is
+#: computed before a run.
 LAYERS = {name: Ahead(function, only_traced=True) for name, function in _NAMED.items()}

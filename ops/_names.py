@@ -1,6 +1,6 @@
 """Shared parts of spellings: names for the axes of ONNX values, and reading of operands.
 
-``role`` and ``other`` are roles of values: ``x0`` is input 0, ``y0`` output 0.
+A role tells which value of a node is meant: ``x0`` is input 0, ``y0`` is output 0.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from vtensor.tensor import VTensor
 
 
 def same_names(node: Naming, role: str = "x0", other: str = "y0") -> None:
-    """Give each axis of the value ``role`` the dim name of the same axis of the value ``other``."""
+    """Give each axis of the value in ``role`` the name of the same axis of that in ``other``."""
     for position in range(node.rank(role)):
         node.same(role, position, other, position)
 
 
 def last_names(node: Naming, role: str = "x0", other: str = "y0") -> None:
-    """Give the axes of the value ``role`` the names of the last axes of the value ``other``.
+    """Give the axes of the value in ``role`` the names of the last axes of that in ``other``.
 
-    The last axes of both values match, the ones before them, and so on.
+    The last axes of both values get the same name, then the axes before the last, and so on.
     """
     for back in range(1, node.rank(role) + 1):
         node.same(role, -back, other, -back)
@@ -35,26 +35,29 @@ def broadcast_names(node: Naming) -> None:
 
 
 def broadcast_input(node: NodeReader, index: int) -> VTensor:
-    """Return input ``index``, its axes named as the output's last axes, as NumPy broadcasts."""
+    """Return the node's input ``index``, with the output's last dim names, as NumPy broadcasts."""
     names = node.output_names()
     rank = len(node.input(index).dims)
     return node.input(index, " ".join(names[len(names) - rank :]))
 
 
 def _first_position(axis: object, rank: int, second: int) -> int:
-    """Return the axis of the first input at which the axes of the second begin.
+    """Return the index, from 0, of the first input's axis that matches the second's first axis.
 
     Args:
-        axis: that axis; None means that the last axes of both inputs match.
-        rank, second: the number of axes of the first and of the second input.
+        axis: this index, which may be negative: it then counts from the end. None means that the
+            last axes of both inputs match.
+        rank: the number of axes of the first input.
+        second: the number of axes of the second input.
     """
     return rank - second if axis is None else int(str(axis)) % max(rank, 1)
 
 
 def old_broadcast_names(node: Naming) -> None:
-    """Name dims as up to opset 6, where an attribute ``axis`` says where input 1 belongs.
+    """Name the axes of both inputs of a node that broadcasts as up to opset 6.
 
-    The axes of input 1 get the names of the output's axes from index ``axis`` on.
+    Input 0 gets the output's names. Input 1 gets the names of the output's axes from the one on
+    whose index is the attribute ``axis``; if it is absent, those of the last axes.
     """
     same_names(node)
     rank, second = node.rank("x0"), node.rank("x1")
@@ -73,14 +76,15 @@ def old_broadcast_input(node: NodeReader) -> VTensor:
 
 
 def broadcast_inputs(node: NodeReader) -> list[VTensor]:
-    """Return all inputs, each named as ``broadcast_input`` does."""
+    """Return all inputs of a node, each with the output's last dim names, as NumPy broadcasts."""
     return [broadcast_input(node, index) for index in range(len(node.inputs))]
 
 
 def chained(node: NodeReader, op: object) -> VTensor:
-    """Add a node of any number of inputs as a chain of ``op``, which takes two; return the result.
+    """Read a node with any number of inputs as a chain of ``op``, which has two; return its result.
 
-    A single input becomes an Identity.
+    The first ``op`` combines the first two inputs, each further one the result and the next input.
+    A node with one input is read as an Identity.
     """
     first, *others = broadcast_inputs(node)
     result = first if others else node.add(named("Identity")(), first)
@@ -90,14 +94,14 @@ def chained(node: NodeReader, op: object) -> VTensor:
 
 
 def from_attributes(node: NodeReader, cls: type, **known: Any) -> Any:
-    """Return an operator whose parameters have the values of the node's attributes of these names.
+    """Return an operator, each of whose parameters is read from the node's attribute of its name.
 
-    An attribute that is absent gives the parameter's default.
+    If the attribute is absent, the parameter has its default.
 
     Args:
-        node: the node.
+        node: the ONNX node.
         cls: the operator's class.
-        known: values of parameters that are not read from attributes.
+        known: parameters with given values, which are not read from attributes.
     """
     kinds: dict[Any, type] = {"float": float, "bool": bool, "int": int}
     for field in dataclasses.fields(cls):
@@ -113,12 +117,12 @@ def axes_of(node: NodeReader, x: VTensor, axes: list[int]) -> tuple[str, ...]:
 
 
 def axis_of(node: NodeReader, x: VTensor, name: str = "axis", default: int = 0) -> str:
-    """Return the dim of ``x`` whose index is the attribute ``name``, by default ``default``."""
+    """Return the dim of ``x`` whose index is the attribute ``name``, or ``default`` if absent."""
     return node.axis(int(node.attribute(name, default)), x)
 
 
 def all_alike(node: Naming) -> None:
-    """Give each axis of every input the name of the output's same axis."""
+    """Give each axis of every input the dim name of the output's axis with the same index."""
     for role in node.roles:
         same_names(node, role)
 

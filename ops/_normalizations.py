@@ -1,4 +1,4 @@
-"""Indices of dims, and shared parts of normalizations."""
+"""Functions on the dims of a tensor, and shared parts of reading normalizations from ONNX."""
 
 from __future__ import annotations
 
@@ -20,23 +20,29 @@ def positions(x: VTensor | PTensor, axes: Sequence[str]) -> tuple[int, ...]:
 
 
 def without(x: VTensor, axes: Iterable[str], keepdims: bool) -> dict[str, int]:
-    """Return x's sizes by dim without ``axes``, or, with ``keepdims``, with size 1 along them."""
+    """Return the sizes of ``x``, by dim, after a reduction over the dims ``axes``.
+
+    With ``keepdims``, each of ``axes`` has size 1; otherwise it is left out.
+    """
     removed = set(axes)
     kept = {dim: 1 if dim in removed else size for dim, size in x.dims.items()}
     return {dim: size for dim, size in kept.items() if keepdims or dim not in removed}
 
 
 def dims_from(node: NodeReader, x: VTensor, default: int) -> tuple[str, ...]:
-    """Return the dims of ``x`` from the one whose index is the attribute ``axis`` to the last.
+    """Return the last dims of ``x``, from the index in the node's attribute ``axis`` on.
 
-    ``default`` is the index if the attribute is absent.
+    ``default`` is this index if the attribute is absent.
     """
     [first] = positions(x, [node.axis(int(node.attribute("axis", default)), x)])
     return tuple(x.dims)[first:]
 
 
 def channels(node: NodeReader) -> VTensor:
-    """Return the first input, its second dim named C; refuse the node if there is no such dim."""
+    """Return the node's first input, with its second dim renamed to C.
+
+    If the input has fewer than two dims, an error says that the node is not supported.
+    """
     names = list(node.input(0).dims)
     if len(names) < 2:
         raise node.refuse("an input without channels")
@@ -44,5 +50,5 @@ def channels(node: NodeReader) -> VTensor:
 
 
 def epsilon(node: NodeReader) -> float:
-    """Return the attribute ``epsilon``, a number to add to a variance; 1e-5 if it is absent."""
+    """Return the node's attribute ``epsilon``, which is added to a variance; 1e-5 if absent."""
     return float(node.attribute("epsilon", 1e-5))

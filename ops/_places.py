@@ -18,36 +18,39 @@ INDICES = ("s64", "s32")
 
 
 def unique_names(parameter: str) -> tuple[Any, str]:
-    """Return a condition that no name occurs twice: function and message, as ``holds`` has them.
+    """Return a condition on an operator: no dim is named twice in one of its parameters.
 
-    ``parameter`` is the name of a parameter whose value is pairs that begin with a dim's name.
+    The condition is a pair for ``holds`` of ``operator``: a function, and the message if it returns
+    False. ``parameter`` is the parameter's name; its value is pairs that begin with a dim's name.
     """
     rule = f"{parameter} {{op.{parameter}}} names a dim twice"
     return lambda op, *_: len(dict(getattr(op, parameter))) == len(getattr(op, parameter)), rule
 
 
 def has_dims_of_x(role: str) -> tuple[Any, str]:
-    """Return a condition that the second input has only dims of x, of x's sizes.
+    """Return a condition on an operator's inputs x and ``role``: each dim of ``role`` is one of x.
 
-    It is a function and a message, as ``holds`` has them; ``role`` is the second input's name in
-    the message.
+    The sizes must be equal, too. The condition is a pair for ``holds`` of ``operator``: a function,
+    and the message if it returns False.
     """
     fits = f"{role} must have dims of x, and in their sizes"
     return lambda _, x, other: other.dims.items() <= x.dims.items(), fits
 
 
 def as_output(op: object, *operands: VTensor) -> list[Layout]:
-    """Return for each operand the plain layout of the last one, the output."""
+    """Return a layout for each operand: the dims of the last operand, the output, in its order."""
     return [Layout.plain(operands[-1].dims)] * len(operands)
 
 
 def one_output(
     ctx: Context, op: object, inputs: Sequence[VTensor], dims: Mapping[str, int], dtype: str = ""
 ) -> VTensor:
-    """Make the operator's only output, dispatch the operator, and return the output.
+    """Make the only output of an operator, dispatch the operator to a library, return the output.
 
     Args:
-        ctx, op, inputs: the context, the operator and its inputs.
+        ctx: the context that dispatches.
+        op: the operator.
+        inputs: the operator's inputs.
         dims: the output's sizes by dim.
         dtype: the output's element type; empty means the first input's.
     """
@@ -62,9 +65,9 @@ def order_starting_with(x: VTensor, *dims: str) -> Layout:
 
 
 def by_batch(batch: str, along: str, *operands: VTensor) -> list[Layout]:
-    """Return a layout for each operand: ``batch`` and ``along`` first, then its other dims.
+    """Return a layout for each operand: ``batch`` and ``along``, then the other dims of the first.
 
-    An operand without ``along`` must have ``batch`` as its only dim.
+    An operand that lacks ``along`` must have ``batch`` as its only dim.
     """
     whole = order_starting_with(operands[0], batch, along)
     return [whole if along in tensor.dims else Layout.plain([batch]) for tensor in operands]
@@ -74,12 +77,12 @@ def checked_indices(indices: Array, size: int, op: str, axis: str) -> Array:
     """Return ``indices`` with ``size`` added to negative ones, which count from the end.
 
     Args:
-        indices: indices along an axis.
-        size: the elements along the axis.
-        op, axis: the names of the operator and of the dim, for the error.
+        indices: indices along one dim of a tensor.
+        size: the tensor's size along this dim.
+        op, axis: the names of the operator and of the dim, for the error's text.
 
     Raises:
-        InputError: an index is outside the axis.
+        InputError: an index is below -``size``, or not below ``size``.
     """
     if indices.size and not (-size <= indices.min() and indices.max() < size):
         worst = indices.min() if indices.min() < -size else indices.max()

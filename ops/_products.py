@@ -8,9 +8,10 @@ from vtensor.tensor import VTensor
 
 
 def product_names(node: Naming, second: str = "x1") -> None:
-    """Name the dims of a matrix product's factors and output: vectors, matrices or stacks of them.
+    """Give dim names to the axes of a matrix product's factors and of its output.
 
-    ``second`` is the role of the second factor; the first factor is ``x0``.
+    A factor is a vector, a matrix or a stack of matrices. Input 0 is the first factor; ``second``
+    is the role of the second one: ``x1`` is input 1.
     """
     left, right = node.rank("x0"), node.rank(second)
     node.same("x0", -1, second, max(right - 2, 0) - right)
@@ -18,16 +19,16 @@ def product_names(node: Naming, second: str = "x1") -> None:
         node.same("x0", -2, "y0", -2 if right > 1 else -1)
     if right > 1:
         node.same(second, -1, "y0", -1)
-    gap = (left == 1) + (right == 1)  # matrix dims that the output lacks
+    gap = (left == 1) + (right == 1)  # a vector adds no row or column to the output
     for role, rank in (("x0", left), (second, right)):
         for back in range(3, rank + 1):
             node.same(role, -back, "y0", gap - back)
 
 
 def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, str]:
-    """Return the factors of a matrix product, inputs 0 and ``second``, and the dim to sum over.
+    """Return both factors of a matrix product, and the name of the dim that it sums over.
 
-    The factors' dims have the output's names, but for the dim to sum over, which the output lacks.
+    The factors are the node's inputs 0 and ``second``. Their other dims have the output's names.
     """
     out = node.output_names()
     left, right = len(node.input(0).dims), len(node.input(second).dims)

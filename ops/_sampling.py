@@ -19,14 +19,18 @@ HAS_ELEMENTS = (
 
 
 def linear(distance: Array) -> Array:
-    """Return the weight of a neighbour by its distance in elements: 1 at 0, and 0 from 1 on."""
+    """Return the weight of an element in a linear interpolation, by its distance from the sample.
+
+    The distance is in elements. The weight falls from 1 at distance 0 to 0 at 1.
+    """
     return np.asarray(np.clip(1 - np.abs(distance), 0, None))
 
 
 def cubic(distance: Array, a: float = -0.75) -> Array:
-    """Return the weight of a neighbour by its distance in elements: 1 at 0, and 0 from 2 on.
+    """Return the weight of an element in a cubic interpolation, by its distance from the sample.
 
-    ``a`` is the slope at distance 1.
+    The distance is in elements. The weight is 1 at distance 0, and 0 from 2 on; ``a`` is the
+    slope of the weight at distance 1.
 
     Source: R. Keys, Cubic convolution interpolation for digital image processing, equation 4.
     """
@@ -42,14 +46,17 @@ def shaped(row: Array, axis: int, rank: int) -> Array:
 
 
 def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: bool) -> Array:
-    """Return the values of an image at coordinates between its elements, as an array N C P.
+    """Return the values of an image at given coordinates, which may be between its elements.
 
     Args:
         x: the image: N C and any number of spatial dims.
-        places: the coordinates in elements, an array for each spatial dim, N P for any dims P; NaN
-            gives NaN.
-        mode: ``nearest``, ties to even, ``linear`` or ``cubic``.
+        places: for each spatial dim, the coordinates along it, in elements; an array of N and any
+            further dims P. A coordinate NaN gives the value NaN.
+        mode: ``nearest``, with ties to even, ``linear`` or ``cubic``.
         padding, corners: as for ``terms``.
+
+    Returns:
+        An array N C P: a value for each image, channel and place.
     """
     if mode == "nearest":
         places = [np.rint(row) for row in places]
@@ -60,15 +67,19 @@ def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: 
 def terms(
     x: Array, places: Sequence[Array], mode: str, padding: str = "zeros", corners: bool = True
 ) -> Iterator[Array]:
-    """Yield the terms whose sum is ``sample``: one array N C P for each neighbour.
+    """Yield arrays N C P whose sum is the result of ``sample``.
+
+    An array has the values of one neighbour of each sample, times their weights. In mode
+    ``linear`` a sample has two neighbours along each dim, in mode ``cubic`` four.
 
     Args:
         x: the image: N C and any number of spatial dims.
-        places: coordinates in elements, an array for each spatial dim; they broadcast to N P.
+        places: for each spatial dim, the coordinates along it, in elements; the arrays broadcast to
+            N and further dims P.
         mode: ``linear``, ``cubic``, or ``nearest``, for coordinates that are whole numbers.
         padding: the values beyond the border: ``zeros``, the border's elements (``border``), or
             the image mirrored at the border (``reflection``).
-        corners: True mirrors at the outermost elements' centres, False at their outer ends.
+        corners: True mirrors at the centres of the border's elements, False at their outer ends.
     """
     places = np.broadcast_arrays(*places)
     sizes, batch = x.shape[2:], np.arange(len(x)).reshape(-1, *(1,) * (places[0].ndim - 1))
@@ -92,9 +103,9 @@ def terms(
 
 
 def _reflected(near: Array, size: int, corners: bool) -> Array:
-    """Return the coordinates ``near`` mirrored at the ends of ``size`` elements until inside.
+    """Return the coordinates ``near``, mirrored at the ends of a dim until they are inside it.
 
-    ``corners`` is as for ``terms``.
+    ``size`` is the number of elements along the dim; ``corners`` is as for ``terms``.
     """
     low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
     if span == 0:

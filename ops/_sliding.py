@@ -56,15 +56,15 @@ class Window(NamedTuple):
 
     @property
     def spread(self) -> int:
-        """The size, without pads, of the smallest image on which ``size`` windows fit.
+        """The size of the smallest image, without pads, on which the window has ``size`` positions.
 
-        A transposed convolution makes an image of this size from ``size`` elements.
+        A transposed convolution makes an image of this size from one of ``size`` elements.
         """
         return (self.size - 1) * self.stride + self.reach - self.begin - self.end
 
 
 def spatial(dims: Iterable[str]) -> tuple[str, ...]:
-    """Return the spatial dims among ``dims``, in the order D, H, W, which parameters have too.
+    """Return those of ``dims`` that are D, H or W, in this order, the order of parameters.
 
     >>> spatial(["W", "H", "C", "N"])
     ('H', 'W')
@@ -74,7 +74,7 @@ def spatial(dims: Iterable[str]) -> tuple[str, ...]:
 
 
 def along(x: Tensor, kernel: Sequence[int], op: Windowed) -> list[Window]:
-    """Return the window along each spatial dim of an image.
+    """Return the sliding window of an operator, as a ``Window`` for each spatial dim of an image.
 
     Args:
         x: the image.
@@ -98,11 +98,12 @@ def along(x: Tensor, kernel: Sequence[int], op: Windowed) -> list[Window]:
 
 
 def count(window: Window, ceil: bool = False) -> int:
-    """Return how many windows fit along a dim.
+    """Return how many positions a window has along a dim of an image.
 
     Args:
         window: the window along the dim.
-        ceil: True adds a window for elements left over, if it begins before the pads at the end.
+        ceil: True adds a position for elements that are left over after the last one, if it begins
+            before the pads at the end.
 
     Raises:
         DimError: the window is larger than the padded image.
@@ -124,18 +125,27 @@ def count(window: Window, ceil: bool = False) -> int:
 
 
 def counts(x: Tensor, kernel: Sequence[int], op: Windowed, ceil: bool = False) -> dict[str, int]:
-    """Return how many windows fit, by spatial dim; arguments are as for ``along`` and ``count``."""
+    """Return, by spatial dim, how many positions a window has on the image ``x``.
+
+    ``kernel`` and ``op`` are as for ``along``, ``ceil`` is as for ``count``.
+    """
     return {window.dim: count(window, ceil) for window in along(x, kernel, op)}
 
 
 def geometry(
     x: Tensor, out: Tensor, kernel: Sequence[int], op: Windowed
 ) -> tuple[Sizes, Sizes, Sizes, Sizes]:
-    """Return kernel, strides, pads and dilations, one number for each spatial dim (pads: two).
+    """Return a window's sizes, strides, pads and dilations, with end pads that suit the output.
 
-    ``x`` is the image, ``out`` has one element for each window. The pads at the end are those with
-    which exactly the windows of ``out`` fit. They differ from the operator's if ``ceil`` added a
-    window that reaches further, or dropped one that would begin in the pads.
+    Each has a number for each spatial dim; the pads have the beginnings of all dims, then the ends.
+    With the returned pads, the window has exactly as many positions as ``out`` has elements. They
+    differ from the pads of ``op`` if rounding up (``ceil``) changed the number of positions.
+
+    Args:
+        x: the image.
+        out: the output, with one element for each position of the window.
+        kernel: the window's size along each spatial dim.
+        op: gives strides, pads and dilations.
     """
     rows = along(x, kernel, op)
     ends = (_end(row, out.size(row.dim)) for row in rows)
@@ -145,6 +155,6 @@ def geometry(
 
 
 def _end(window: Window, places: int) -> int:
-    """Return the pad at the end, in elements, with which exactly ``places`` windows fit."""
+    """Return the end pad, in elements, with which the window has exactly ``places`` positions."""
     needed = (places - 1) * window.stride + window.reach - window.begin - window.size
     return max(needed, 0 if count(window) > places else window.end)

@@ -17,7 +17,10 @@ IMAGES = {3: "N C W", 4: "N C H W", 5: "N C D H W"}
 
 
 def in_order(names: str) -> Callable[[VTensor], Layout]:
-    """Return a function from an operand to the layout of its dims in the order of ``names``."""
+    """Return a function from an operand to its layout with the dims in the order of ``names``.
+
+    ``names`` is a text such as ``"N C H W"``; dims that the operand lacks are left out.
+    """
     return lambda x: Layout.plain(dim for dim in names.split() if dim in x.dims)
 
 
@@ -28,15 +31,16 @@ image_order = in_order("N C D H W")
 def window_attributes(
     node: NodeReader, kernel: Sequence[int], rank: int, **more: int
 ) -> tuple[dict[str, Sizes], str]:
-    """Return the attributes of an ONNX node's window by name, and its ``auto_pad``.
+    """Return the attributes of an ONNX node that describe its sliding window, and its ``auto_pad``.
 
-    The attributes are ``strides``, ``pads``, ``dilations`` and those in ``more``.
+    The attributes, by name, are ``strides``, ``pads``, ``dilations`` and the names in ``more``.
+    Absent ones have their defaults; with auto_pad VALID the pads are 0.
 
     Args:
-        node: the node, which slides a window.
-        kernel: the window's sizes.
+        node: the ONNX node.
+        kernel: the window's size along each spatial dim.
         rank: the number of spatial dims.
-        more: further attributes of one number for each spatial dim, with their defaults.
+        more: further attributes with a number for each spatial dim: name and default number.
 
     Raises:
         VTensorError: an attribute is not what ONNX allows.
@@ -58,10 +62,10 @@ def window_attributes(
 
 
 def halved(totals: Sequence[int], auto: str) -> Sizes:
-    """Return pads at the beginning of each dim, then at each end, that add up to ``totals``.
+    """Divide the total pads of each dim into halves; return those before, then those after.
 
-    An odd total has one element more at the end if ``auto``, ONNX's auto_pad, is SAME_UPPER, else
-    at the beginning.
+    Of an odd total, the larger half is after the image if ``auto``, ONNX's auto_pad, is SAME_UPPER,
+    else before it.
     """
     less = [total // 2 for total in totals]
     more = [total - half for total, half in zip(totals, less, strict=True)]
@@ -69,9 +73,10 @@ def halved(totals: Sequence[int], auto: str) -> Sizes:
 
 
 def read_window(node: NodeReader, x: VTensor, kernel: Sequence[int]) -> dict[str, Any]:
-    """Return ``strides``, ``pads`` and ``dilations`` of an ONNX node by name.
+    """Return the attributes ``strides``, ``pads`` and ``dilations`` of an ONNX node, by name.
 
-    An ``auto_pad`` is turned into pads, for an image ``x`` and a window of the sizes ``kernel``.
+    If the node has an ``auto_pad``, the pads are those that it means for the image ``x`` and a
+    window of the sizes ``kernel``.
 
     Raises:
         VTensorError: an attribute is not what ONNX allows, or the pads are negative.
@@ -105,14 +110,14 @@ def write_image(op_type: str, **renamed: str) -> Write:
 
 
 def image_names(node: Naming) -> None:
-    """Give the dims of the first input and of the output the names of an image: N, C, spatial."""
+    """Name the axes of input 0 and of output 0 as an image's: N, C, then D, H, W or fewer."""
     for role in ("x0", "y0"):
         if (names := IMAGES.get(node.rank(role))) is not None:
             node.name(role, names)
 
 
 def pool_names(node: Naming) -> None:
-    """Name the dims of input and output as ``image_names`` does; both have the same N and C."""
+    """Name the axes of input 0 and output 0 as an image's; N and C are the same dims in both."""
     image_names(node)
     node.same("x0", 0, "y0", 0)
     node.same("x0", 1, "y0", 1)
@@ -130,10 +135,10 @@ def read_image(node: NodeReader) -> VTensor:
 
 
 def _merged_pads(match: Match) -> dict[str, Sizes] | None:
-    """Return as ``together`` the sum of a window's pads and those of the Pad before it.
+    """Return the pads of a window and of the Pad before it, added up, under the key ``together``.
 
-    None (the rule does not apply) if a pad of the Pad is negative or not along a spatial
-    dim.
+    None (the rule does not apply) if the Pad has a negative pad, or one along a dim that is not
+    spatial.
     """
     dims, axes, more = spatial(match["x"].dims), match["axes"], match["more"]
     pads = match["pads"] or (0, 0) * len(dims)
@@ -153,16 +158,18 @@ def takes_pads(
     own: str = "",
     **example: Any,
 ) -> None:
-    """Register the rule that merges a Pad into the operator with a window that reads it.
+    """Register a rewrite rule: an operator that slides a window takes over the pads of a Pad.
+
+    The rule replaces the operator and the Pad before it by the operator with larger pads.
 
     Args:
-        name: the operator that slides the window.
-        operands: text of the operator's operands after the image in the rule, such as ``, w``.
-        parameters: text of the operator's parameters in the rule, without the pads.
+        name: the operator.
+        operands: its operands after the image, as text in the rule, such as ``, w``.
+        parameters: its parameters but the pads, as text in the rule.
         image: the dims of the image in the rule's example.
-        pad: text of further parameters of the Pad, if it does not pad with zeros.
-        own: text of the new operator's parameters, if they are not ``parameters``.
-        example: further values of the rule's example.
+        pad: parameters of the Pad that are not defaults, as text in the rule, such as the value.
+        own: the parameters of the operator that replaces both; empty means ``parameters``.
+        example: further values of the rule's example, by name.
     """
     axes = tuple(image.split()[2:])
     rewrite(

@@ -14,7 +14,7 @@ from vtensor.operators import NodeWriter, Write
 
 
 def parameters(op: Any) -> dict[str, Any]:
-    """Return the parameters of an operator by name, for use as ONNX's attributes."""
+    """Return an operator's parameters by name, as values for ONNX's attributes."""
     fields = dataclasses.fields(op)
     values = {field.name: getattr(op, field.name) for field in fields}
     reals = {field.name: float(values[field.name]) for field in fields if field.type == "float"}
@@ -22,10 +22,10 @@ def parameters(op: Any) -> dict[str, Any]:
 
 
 def write_aligned(op_type: str) -> Write:
-    """Return a function that writes an operator as an ONNX node ``op_type``.
+    """Return a function that writes an operator as one ONNX node of the type ``op_type``.
 
-    Each operand is put in the output's order of dims. The operator's parameters become attributes
-    of the same names.
+    The axes of each operand are brought into the output's order of dims. The operator's parameters
+    become attributes of the same names.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -37,9 +37,10 @@ def write_aligned(op_type: str) -> Write:
 
 
 def write_along(op_type: str) -> Write:
-    """Return a function that writes an operator on one operand as an ONNX node ``op_type``.
+    """Return a function that writes an operator along some dims as one ONNX node ``op_type``.
 
-    The operator's parameter ``axis`` names dims. Several dims are merged into one, the last axis.
+    The operator has one operand and a parameter ``axis``, which names the dims. ONNX takes one
+    axis: several dims are merged into one, which comes last.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -54,9 +55,9 @@ def write_along(op_type: str) -> Write:
 
 
 def write_reduction(op_type: str, since: int) -> Write:
-    """Return a function that writes a reduction as an ONNX node ``op_type``.
+    """Return a function that writes a reduction as one ONNX node ``op_type``.
 
-    The axes are an input from opset ``since`` on, and an attribute before.
+    ONNX has the reduced axes as an input from opset ``since`` on, and as an attribute before.
     """
 
     def write(node: NodeWriter, op: Any) -> None:
@@ -75,9 +76,9 @@ def write_reduction(op_type: str, since: int) -> Write:
 
 
 def write_sum(node: NodeWriter, same: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Write a product of operands, summed over the dims that the result lacks, as an Einsum.
+    """Write a node as ONNX's Einsum: the product of its inputs, summed over dims not in its output.
 
-    ``same`` maps dims of operands to the names that they have in the equation, if these differ.
+    ``same`` maps a dim of an input to the dim that the equation has in its place.
     """
     [y] = node.outputs
     rows = [[(same.get(dim, dim), size) for dim, size in t.dims.items()] for t in node.inputs]

@@ -111,7 +111,8 @@ def _gelu_of(op: Gelu, x: Expression) -> Expression:
 def _on_onednn(op: Gelu, x: VTensor, y: VTensor) -> Routine:
     """Return oneDNN's routine of a Gelu.
 
-    oneDNN's own gelu makes NaN of infinity; with ``keep="end"`` the result is exact.
+    oneDNN's kernel for the formula with erf returns NaN for infinity. The argument ``keep="end"``
+    of the routine makes these results exact.
     """
     if op.approximate == "tanh":
         return onednn.Eltwise("gelu_tanh", x, y)
@@ -243,7 +244,7 @@ class Elu(Unary):
     Dims:
         x, y: any, the same
     Args:
-        alpha: the limit far below 0 is -alpha.
+        alpha: y approaches -alpha far below 0.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -268,7 +269,7 @@ class Selu(Unary):
     Dims:
         x, y: any, the same
     Args:
-        alpha: the limit far below 0 is -alpha, before scaling.
+        alpha: y / gamma approaches -alpha far below 0.
         gamma: the scale.
 
     >>> from vtensor import VTensor
@@ -297,7 +298,7 @@ class Celu(Unary):
     Dims:
         x, y: any, the same
     Args:
-        alpha: the limit far below 0 is -alpha.
+        alpha: y approaches -alpha far below 0.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
@@ -427,7 +428,10 @@ class Shrink(Unary):
 
 
 def _read_prelu(node: NodeReader) -> VTensor:
-    """Read a PRelu node: as LeakyRelu if it has one slope, known before the run, else as PRelu."""
+    """Add the operator that an ONNX node PRelu means to the graph, and return its output.
+
+    It is a LeakyRelu if there is one slope, a float that is known before a run; otherwise a PRelu.
+    """
     x = broadcast_input(node, 0)
     try:
         slope = node.constant(1)
@@ -451,7 +455,10 @@ def _old_prelu_names(node: Naming) -> None:
 
 
 def _read_old_prelu(node: NodeReader) -> VTensor:
-    """Read a PRelu node up to opset 6, with a slope for each channel or one for all."""
+    """Add to the graph a PRelu, read from an ONNX node of opset 6 or lower; return its output.
+
+    The node has a slope for each channel, or one for all channels.
+    """
     names = node.output_names()
     if len(names) < 2 or len(node.input(1).dims) != 1:
         raise node.refuse("slopes of other dims than the channels")
@@ -490,9 +497,10 @@ class PRelu(Binary):
 
 
 def _slopes(match: Match) -> dict[str, object] | None:
-    """Return as ``slope`` the negative of ``below``; an empty dict if the match has a ``slope``.
+    """Return the slopes of the PRelu that replaces a match, under the key ``slope``.
 
-    None (the rule does not apply) if the slopes have a dim that x lacks, or has with
+    The match has either ``slope``, and the result is an empty dict, or ``below``, the negative
+    slopes. None (the rule does not apply) if the slopes have a dim that x lacks, or has with
     another size.
     """
     below = match.values.get("below") or match["slope"]

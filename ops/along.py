@@ -46,8 +46,9 @@ def _running(
     Args:
         name: the operator's name, here and in ONNX.
         since: the first opset that has it.
-        total: returns the running totals of an array along an axis.
-        nothing: the total of no elements, 0 or 1.
+        total: a function from an array and the index of an axis to the running totals, the sums or
+            products of each element and all before it.
+        nothing: the total of no elements: 0 for a sum, 1 for a product.
     """
 
     def read(node: NodeReader) -> VTensor:
@@ -85,8 +86,8 @@ class CumSum(_Running):
         x, y: any, the same
     Args:
         axis: the dim.
-        exclusive: True leaves out the element itself.
-        reverse: True takes the elements after it, not those before.
+        exclusive: True leaves out the element itself, so that only those before it count.
+        reverse: True takes, with each element, all after it instead of all before it.
     Raises:
         DimError: x has no such dim.
 
@@ -106,8 +107,8 @@ class CumProd(_Running):
         x, y: any, the same
     Args:
         axis: the dim.
-        exclusive: True leaves out the element itself.
-        reverse: True takes the elements after it, not those before.
+        exclusive: True leaves out the element itself, so that only those before it count.
+        reverse: True takes, with each element, all after it instead of all before it.
     Raises:
         DimError: x has no such dim.
 
@@ -148,7 +149,8 @@ def _values_are_pair(op: OneHot, i: VTensor, values: VTensor) -> bool:
 class OneHot:
     """Put one value at each index along a new dim, and another elsewhere.
 
-    y[I, axis] = values[1] where axis is i[I] or i[I] + depth, and values[0] elsewhere.
+    y[I, axis] = values[1] where axis is i[I] or i[I] + depth, and values[0] elsewhere; I are the
+    dims of i.
 
     Dims:
         i: any without axis    values: axis, of size 2    y: i's, then axis
@@ -214,7 +216,7 @@ class ReverseSequence:
         batch: the dim of the sequences, each with a length of its own.
     Raises:
         DimError: x lacks one of these dims, or lengths has other dims than ``batch``.
-        InputError: in a run: a length is negative, or longer than x.
+        InputError: in a run, a length is negative, or larger than x's size along ``time``.
 
     >>> from vtensor.operators import Context
     >>> x, lengths = VTensor("f32", {"T": 9, "N": 2, "F": 3}), VTensor("s64", {"N": 2})
@@ -273,13 +275,14 @@ def _write_triangle(node: NodeWriter, op: Trilu) -> None:
 class Trilu:
     """Keep a triangle of each matrix, and set other elements to 0.
 
-    Upper keeps column - row >= k, lower column - row <= k.
+    The upper triangle has the elements with column - row >= k, the lower one those with
+    column - row <= k.
 
     Dims:
         x, y: rows columns and any others
     Args:
         rows, columns: the dims of a matrix.
-        k: the diagonal where the triangle ends, counted upwards from the main one, 0.
+        k: the diagonal at which the triangle ends: 0 is the main one, 1 the one above it.
         upper: True keeps the upper triangle, False the lower.
     Raises:
         DimError: x has no such dims.
@@ -336,9 +339,9 @@ class EyeLike:
     Args:
         rows, columns: the dims.
         dtype: y's element type.
-        k: the distance of the diagonal above the main one, in elements.
+        k: the diagonal with the ones: 0 is the main one, 1 the one above it.
     Raises:
-        DimError: x has other dims.
+        DimError: x has other dims than ``rows`` and ``columns``.
 
     >>> from vtensor.operators import Context
     >>> EyeLike("A", "B", "u8").compute(Context(), VTensor("f32", {"A": 2, "B": 3})).summary()

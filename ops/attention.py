@@ -20,7 +20,10 @@ from vtensor.tensor import VTensor
 
 
 def _scores(op: Attention, q: VTensor, k: VTensor) -> dict[str, int]:
-    """Return the sizes by dim of the products of queries and keys: q's and k's without ``over``."""
+    """Return the sizes, by dim, of the product of ``q`` and ``k``, which sums over ``op.over``.
+
+    Its dims are those of both but ``op.over``.
+    """
     left, right = ({d: s for d, s in t.dims.items() if d != op.over} for t in (q, k))
     sizes = broadcast(left, right)
     return {dim: sizes[dim] for dim in (*left, *right)}
@@ -77,8 +80,9 @@ class Attention:
         over: the dim of the features of queries and keys.
         along: the dim of the keys.
         scale: the factor of each product of a query and a key.
-        masked: the product's value where a mask of truth values is false; other masks are added.
-        zero: True replaces weights that are NaN by 0.
+        masked: the number that replaces a product where a mask of truth values is false. Masks of
+            other types are added to the products.
+        zero: True replaces results of the softmax that are NaN by 0.
     Raises:
         DimError: an operand lacks ``over`` or ``along``, a dim has two sizes, or a mask has a dim
             that the products lack.
@@ -155,8 +159,8 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
 def _parts(match: Match) -> dict[str, object] | None:
     """Return the parameters ``scale`` and ``zero`` of the Attention that replaces a match.
 
-    None (the rule does not apply) if the softmax is not along the keys' dim alone, or
-    NaN weights become another number than 0.
+    None (the rule does not apply) if the softmax is not along the keys' dim alone. None, too, if
+    the pattern replaces NaN after the softmax by another number than 0.
     """
     axis = match["axis"]
     if len(axis) != 1 or axis[0] != match["along"]:
@@ -210,18 +214,20 @@ rewrite(
 def _merged(
     array: Array, have: Mapping[str, int], apart: Sequence[tuple[str, int]], sizes: Sequence[int]
 ) -> Array | None:
-    """Return a mask over split dims as a mask over the dims before the split.
+    """Return a mask for a reshaped tensor as a mask for the tensor before the Reshape.
+
+    The Reshape splits dims of the tensor into several.
 
     Args:
         array: the elements of the mask.
-        have: the mask's dims with their sizes, in the order of its axes.
-        apart: all dims after the split, with their sizes.
-        sizes: the sizes of the dims before the split, which have the same elements in the same
-            order.
+        have: the sizes of the mask by dim, in the order of its axes; the dims are in ``apart``.
+        apart: all dims after the Reshape, with their sizes.
+        sizes: the sizes of the tensor's dims before the Reshape.
 
     Returns:
-        The mask with one axis for each dim before the split; None if the sizes of the split dims do
-        not multiply to ``sizes``, or the mask has its dims in another order than ``apart``.
+        The mask with an axis for each dim before the Reshape, of size 1 where it does not change.
+        None if a dim before the Reshape is not the product of dims after it, or if the mask's dims
+        have another order than ``apart``.
     """
     if [*have] != [dim for dim, _ in apart if dim in have]:
         return None
@@ -240,11 +246,12 @@ def _merged(
 
 
 def _split(match: Match) -> dict[str, object] | None:
-    """Return the values of the rule ``attention_split``; None if sizes or dims do not fit.
+    """Return the values that the rule ``attention_split`` puts into its replacement, by name.
 
-    They are those of ``_parts``; ``own``, the mask ``split`` over the dims of the products of
-    queries and keys; ``key``, the keys' dim; and the renamings of v (``back``) and of the output
-    (``forth``).
+    ``scale`` and ``zero`` are those of ``_parts``. ``own`` is the mask ``split``, in dims of the
+    products of queries and keys. ``key`` is the dim of the keys. ``back`` and ``forth`` are the new
+    names of dims of v and of the output. None (the rule does not apply) if the sizes do not fit, or
+    v shares other dims with q or k.
     """
     known, new = _parts(match), [dim for dim, _ in match["together"]]
     sizes = _scores(Attention(match["over"], ""), match["q"], match["k"])

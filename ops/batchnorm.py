@@ -58,7 +58,7 @@ def _read(node: NodeReader) -> VTensor | Sequence[VTensor]:
 
 
 def _statistics(node: NodeReader, x: VTensor) -> tuple[VTensor, VTensor]:
-    """Add the mean and the variance of each channel of ``x`` to the graph, and return both."""
+    """Add to the graph the mean and the variance of each channel of ``x``, and return both."""
     average = named("Mean")(tuple(dim for dim in x.dims if dim != "C"), keepdims=False)
     mean = node.add(average, x)
     distance = node.add(named("Sub")(), x, mean)
@@ -76,9 +76,10 @@ def _write(node: NodeWriter, op: BatchNorm) -> None:
 
 
 def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Array] | None:
-    """Return the factor and the shift with which y = factor * x + shift.
+    """Return the vectors (factor, shift) with which a BatchNorm is y = factor * x + shift.
 
-    The unknown input is None. The result is None unless x is the unknown one.
+    ``vectors`` are scale, bias, mean and variance. The one input that is unknown is None; if it is
+    not ``x``, the result is None.
     """
     if x is not None:
         return None
@@ -111,7 +112,8 @@ class BatchNorm:
     Raises:
         DimError: C is missing, or has two sizes.
     Cost:
-        2 operations for each element, a product and a sum; those for each channel are not counted.
+        2 operations for each element, a product and a sum. Operations for each channel are not
+        counted.
 
     >>> from vtensor.operators import Context
     >>> c = [VTensor("f32", {"C": 64}) for _ in range(4)]

@@ -37,7 +37,7 @@ class Identity(Unary):
 @invoker("BitCast", library="numpy")
 @invoker("Identity", library="numpy")
 def numpy_same(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
-    """Share the input's memory with the output; nothing runs."""
+    """Let the output ``y`` use the memory of the input ``x``, so that no step runs."""
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return
@@ -58,9 +58,10 @@ def _write(node: NodeWriter, op: Cast) -> None:
 
 
 def _zero(op: Cast) -> float:
-    """Return the result of casting 0: 0, except for f8e8m0, which has no 0.
+    """Return the result of casting 0 to ``op.to``.
 
-    For f8e8m0 it is the smallest number, or NaN without ``saturate``.
+    It is 0, except for f8e8m0, which has no 0: there it is the smallest number, or NaN if
+    ``op.saturate`` is False.
     """
     return 0 if op.to != "f8e8m0" else 2**-127 if op.saturate else nan
 
@@ -89,9 +90,10 @@ class Cast(Unary):
         x, y: any, the same
     Args:
         to: the element type; any but complex numbers.
-        saturate: True turns numbers too large for a float of a byte or less into its largest, and
-            numbers too small for f8e8m0 into its smallest; False turns them into infinity if the
-            type has it, else NaN. Types of 4 and 6 bits have neither, and always saturate.
+        saturate: concerns numbers beyond the range of a float type of a byte or less. True turns
+            them into the type's largest number, or smallest for f8e8m0. False turns them into
+            infinity if the type has it, else NaN. Types of 4 and 6 bits have neither, and always
+            saturate.
         round_mode: for f8e8m0 only: ``"up"``, ``"down"``, or ``"nearest"`` with ties up.
 
     >>> from vtensor.operators import Context

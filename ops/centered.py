@@ -1,6 +1,7 @@
 """Integers minus their zero point, and ONNX's integer products and convolutions.
 
-A product is summed exactly, in 32 bits; scaling then rounds once.
+A quantized integer stands for (integer - zero point) * scale. A product of such integers is summed
+exactly, in 32 bits; scaling then rounds once.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from vtensor.tensor import VTensor
 
 
 def _parameter(node: NodeReader, index: int, dims: Sequence[str], over: str = "") -> VTensor:
-    """Return input ``index``, a scale or a zero point, with named dims.
+    """Return a node's scale or zero point of one factor of a product, with names of its dims.
 
     A single element gets no dims. A vector is along the last of ``dims`` that is not ``over``. Any
-    other input has all of ``dims``; ``over``, along which it must have size 1, is dropped.
+    other input has all of ``dims``; of these ``over`` is dropped, and must have size 1.
 
     Args:
-        node, index: the node and the input's index.
-        dims: the dims of the factor that the input belongs to.
+        node: the product as an ONNX node.
+        index: the index of the scale or zero point among the node's inputs.
+        dims: the dims of the factor.
         over: the dim over which the product sums; empty if there is none.
     """
     parameter = node.input(index)
@@ -49,13 +51,14 @@ def _centered(
 
 
 def _scaled(node: NodeReader, exact: VTensor, scales: Sequence[VTensor], target: int) -> VTensor:
-    """Scale an exact product, quantize it, and return the result.
+    """Add operators that scale an exact product and quantize it, and return the result.
 
     Args:
-        node: the node.
-        exact: the product, not yet scaled.
-        scales: the scales of the factors.
-        target: the index of the result's scale among the inputs; its zero point comes next.
+        node: the product as an ONNX node.
+        exact: the sum of products of integers, not yet scaled.
+        scales: the scales of both factors.
+        target: the index of the result's scale among the node's inputs. The next input is the
+            result's zero point.
     """
     result_scale, *factors = (
         scale if scale.dtype == "f32" else node.add(named("Cast")("f32"), scale)

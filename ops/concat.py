@@ -46,7 +46,7 @@ class Concat:
     """Concatenate tensors along a dim.
 
     Dims:
-        x, y: any, the same; of y the size along ``axis`` is the sum of x's
+        x, y: any, the same; y's size along ``axis`` is the sum of the inputs'
     Args:
         axis: the dim.
     Raises:
@@ -122,9 +122,9 @@ class Expand:
     Dims:
         x: any    y: the dims of x and of ``shape``; where one has size 1, the other's size
     Args:
-        shape: pairs of name and size.
+        shape: pairs of a dim and a size, to which x is repeated.
     Raises:
-        DimError: a name occurs twice, or x has another size there and neither is 1.
+        DimError: a name occurs twice, or a dim has two sizes in x and ``shape``, and neither is 1.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"C": 3, "H": 1})
@@ -163,7 +163,7 @@ class Tile:
     """Repeat a tensor as a whole along some dims.
 
     Dims:
-        x, y: any, the same; of y each size is x's times ``repeats``
+        x, y: any, the same; y's sizes are x's times ``repeats``
     Args:
         repeats: pairs of a dim and the number of times; other dims are not repeated.
     Raises:
@@ -219,15 +219,15 @@ def _write_pad(node: NodeWriter, op: Pad) -> None:
 
 
 def _pads(op: Pad) -> dict[str, tuple[int, int]]:
-    """Return the pads before and after, in elements, by dim."""
+    """Return, for each of ``op.axes``, its pads: elements added before the tensor, and after it."""
     half = len(op.axes)
     return dict(zip(op.axes, zip(op.pads[:half], op.pads[half:], strict=True), strict=True))
 
 
 def _kept(op: Pad, x: VTensor) -> list[tuple[int, int]]:
-    """Return for each of ``axes`` how many elements of x remain, and the larger of its two pads.
+    """Return for each of ``op.axes`` how many elements of x remain, and the larger of its two pads.
 
-    A negative pad removes elements.
+    A negative pad removes elements of x.
     """
     pads = _pads(op).items()
     return [(x.size(dim) + min(a, 0) + min(b, 0), max(a, b)) for dim, (a, b) in pads]
@@ -243,7 +243,10 @@ def _leaves_some(op: Pad, x: VTensor) -> bool:
 
 
 def _has_border_elements(op: Pad, x: VTensor) -> bool:
-    """Return whether x has enough elements along each axis for the mode to fill the border."""
+    """Return whether ``x`` has enough elements along each padded dim to fill the border.
+
+    Mode ``reflect`` needs two, ``edge`` and ``wrap`` one, ``constant`` none.
+    """
     least = {"constant": 0, "reflect": 2}.get(op.mode, 1)
     return all(kept >= least or more <= 0 for kept, more in _kept(op, x))
 
@@ -262,7 +265,7 @@ class Pad:
     """Add a border of elements to a tensor; a negative pad removes elements.
 
     Dims:
-        x, y: any, the same; of y each size along ``axes`` is x's and both pads
+        x, y: any, the same; y's size along each of ``axes`` is x's plus both pads
     Args:
         axes: the dims that get a border; the others stay as they are.
         pads: number of elements added before each of ``axes``, in that order, then after each.
@@ -314,15 +317,17 @@ def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
 
 
 def _bordered(mode: Any, size: int, before: int, behind: int) -> list[tuple[int, int, int]]:
-    """Return which elements of a Pad's input its output has along a dim, as runs.
+    """Return where a Pad's output takes its elements from, along one dim, as a list of runs.
 
-    A run is (count, first index in the input, increment). A first index of -1 stands for the
-    constant.
+    A run (count, first, increment) stands for ``count`` elements of the output. They are those of
+    the input at the indices ``first``, ``first + increment`` and so on; if ``first`` is -1, each is
+    the Pad's constant.
 
     Args:
-        mode: as for Pad.
+        mode: the Pad's mode, such as ``reflect``.
         size: the number of the input's elements along the dim.
-        before, behind: the pads before and after the input; a negative pad removes elements.
+        before, behind: the numbers of elements added before and after the input; a negative number
+            removes elements.
     """
     first, kept = max(-before, 0), size + min(before, 0) + min(behind, 0)
     if mode == "constant":
@@ -337,7 +342,7 @@ def pad(ctx: Context, op: Pad, x: PTensor, y: PTensor) -> None:
     pads = [_pads(op).get(dim, (0, 0)) for dim in x.dims]
     rows = zip(pads, x.dims.values(), strict=True)
     kept = tuple(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in rows)
-    more: Any = [(max(a, 0), max(b, 0)) for a, b in pads] or 0  # a scalar has no rows
+    more: Any = [(max(a, 0), max(b, 0)) for a, b in pads] or 0  # np.pad takes 0 for a scalar
     value = stored(np.asarray(op.value), x.dtype).astype(x.data().dtype)
     how: Any = {"constant_values": value} if op.mode == "constant" else {"mode": op.mode}
     y.data()[...] = np.pad(x.data()[kept], more, **how)

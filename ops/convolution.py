@@ -23,9 +23,10 @@ Six = tuple[int, int, int, int, int, int]
 
 
 def _picks(op: Convolution, x: VTensor, w: VTensor) -> tuple[dict[str, int], Convolution] | None:
-    """Return the strides of a 1x1 convolution by dim, and the convolution with strides of 1.
+    """Return the strides of the convolution by dim, and the same convolution with strides of 1.
 
-    None if it pads, or its kernel has more than one element.
+    A convolution whose kernel has one element and that does not pad reads only every stride-th
+    element of ``x``. For any other convolution, the result is None.
     """
     if any(op.pads) or set(kernel_sizes(w)) != {1}:
         return None
@@ -34,7 +35,10 @@ def _picks(op: Convolution, x: VTensor, w: VTensor) -> tuple[dict[str, int], Con
 
 
 def _thins(op: Convolution, x: VTensor, steps: Mapping[str, int]) -> Convolution:
-    """Return ``op`` with the stride along each dim multiplied by ``steps[dim]``, 1 if absent."""
+    """Return ``op`` with its stride along each dim multiplied by the dim's number in ``steps``.
+
+    Dims that ``steps`` lacks keep their stride.
+    """
     strides = zip(spatial(x.dims), op.strides, strict=True)
     return replace(op, strides=tuple(stride * steps.get(dim, 1) for dim, stride in strides))
 
@@ -57,13 +61,16 @@ class Convolution:
     dilations: tuple[int, ...] = param(minimum=1)
 
     def compute(self, ctx: Context, x: VTensor, w: VTensor) -> VTensor:
-        """Dispatch on x and w; the output has one element for each window and output channel."""
+        """Dispatch on the image ``x`` and the kernel ``w``, and return the output.
+
+        It has one element for each position of the window and each output channel.
+        """
         channels = w.dims.get("G", 1) * w.size("O")
         sizes = counts(x, kernel_sizes(w), self)
         return one_output(ctx, self, [x, w], {**x.dims, "C": channels, **sizes})
 
     def slide(self, w: VTensor) -> eigen.Slide:
-        """Return kernel sizes, strides, pads and dilations as Eigen's routines take them."""
+        """Return the kernel's sizes, strides, pads and dilations, as Eigen's routines take them."""
         return eigen.Slide(kernel_sizes(w), self.strides, self.pads, self.dilations)
 
 
@@ -73,7 +80,8 @@ class Conv1D(Convolution):
 
     y[N, O, W'] = sum over I, w of x[N, I, W'*stride + w*dilation - pad] * w[O, I, w]
 
-    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
+    Outside of its elements, x counts as 0. With groups, group G of the kernels reads only the G-th
+    part of the channels.
 
     Dims:
         x: N C W    w: O I w, or G O I w with G = group    y: N C W with C = O * group
@@ -116,7 +124,8 @@ class Conv2D(Convolution):
 
     y[N, O, H', W'] = sum over I, h, w of x[N, I, H'*stride + h*dilation - pad, ...] * w[O, I, h, w]
 
-    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
+    Outside of its elements, x counts as 0. With groups, group G of the kernels reads only the G-th
+    part of the channels.
 
     Dims:
         x: N C H W    w: O I h w, or G O I h w with G = group    y: N C H W with C = O * group
@@ -157,7 +166,8 @@ class Conv3D(Convolution):
     y[N, O, D', H', W'] = sum over I, d, h, w of
     x[N, I, D'*stride + d*dilation - pad, ...] * w[O, I, d, h, w]
 
-    x is 0 outside. With groups, group G of the kernels reads only the G-th part of the channels.
+    Outside of its elements, x counts as 0. With groups, group G of the kernels reads only the G-th
+    part of the channels.
 
     Dims:
         x: N C D H W    w: O I d h w, or G O I d h w with G = group
@@ -202,7 +212,7 @@ class DepthwiseConv2D(Convolution):
 
     y[N, G*O, H', W'] = sum over h, w of x[N, G, H'*stride + h*dilation - pad, ...] * w[G, O, h, w]
 
-    x is 0 outside.
+    Outside of its elements, x counts as 0.
 
     Dims:
         x: N C H W    w: G O I h w with G = C and I = 1    y: N C H W with C = G * O

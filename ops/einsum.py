@@ -21,10 +21,10 @@ from vtensor.tensor import VTensor
 
 
 def _labels(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
-    """Return the labels of each input's axes, and of the output's axes.
+    """Return two results: a list of labels of axes for each input, and the list for the output.
 
-    A label is a letter of the equation. The axes that ``...`` stands for are labelled by their
-    distance from its end: the last is ``.1``, the one before it ``.2``.
+    A label names one axis: by a letter of the equation, or, for an axis that ``...`` stands for, by
+    the axis's number from the end of ``...``: the last is ``.1``, the one before it ``.2``.
 
     Args:
         equation: ONNX's equation, such as ``ij,jk->ik``.
@@ -79,10 +79,10 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def _contracted(node: NodeReader, keep: tuple[str, ...], operands: list[VTensor]) -> VTensor:
-    """Add the product of all operands to the graph, two at a time from the left; return the result.
+    """Add Einsums of two operands each whose last output is the product of all; return this output.
 
-    ``keep`` are the result's dims. Each product is summed over the dims that are neither kept nor
-    in later operands.
+    Operands are multiplied from the left. ``keep`` are the dims of the last output. Each Einsum
+    sums over the dims that are neither in ``keep`` nor in an operand after it.
     """
     result, *later_operands = operands
     while len(later_operands) > 1:
@@ -94,7 +94,10 @@ def _contracted(node: NodeReader, keep: tuple[str, ...], operands: list[VTensor]
 
 
 def _sizes(op: Einsum, *operands: VTensor) -> dict[str, int]:
-    """Return the broadcast sizes of all operands by dim; dims that ``op.same`` pairs are one."""
+    """Return the size of each dim of the operands, a size of 1 being broadcast.
+
+    Both dims of a pair in ``op.same`` count as the second one.
+    """
     merged = dict(op.same)
     rows = [{merged.get(dim, dim): size} for t in operands for dim, size in t.dims.items()]
     return broadcast(*rows)
@@ -161,9 +164,9 @@ def _summed(op: Einsum, *operands: VTensor) -> list[str]:
 
 
 def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
-    """Return True if Eigen has a kernel, else the reason why not.
+    """Return True if Eigen has a kernel for the Einsum, else the reason why not, as text.
 
-    Eigen has one that sums one operand, and one that sums the product of two over dims of both.
+    Eigen can sum one operand over dims, and sum the product of two over dims that both have.
     """
     *x, _ = operands
     if len(x) > 2 or op.same:
@@ -174,7 +177,7 @@ def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
 
 
 def _is_product(op: Einsum, *operands: VTensor) -> bool | str:
-    """Return True for a stack of matrix products, else the reason why it is none."""
+    """Return True if the Einsum is a stack of matrix products, else the reason why not, as text."""
     if len(operands) != 3 or len(_summed(op, *operands)) != 1:
         return "sums products of two operands over one dim"
     return _is_native(op, *operands)

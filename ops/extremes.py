@@ -38,14 +38,15 @@ class _Extreme:
     select_last_index: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """Dispatch on x, and return the output: indices along ``axis``, s64."""
+        """Dispatch on x, and return the output: s64 indices, from 0, along ``axis``."""
         return one_output(ctx, self, [x], without(x, (self.axis,), self.keepdims), "s64")
 
 
 def _extreme(name: str, find: Callable[..., Any]) -> Callable[[type[_Extreme]], type[_Extreme]]:
     """Return a decorator that registers ArgMax or ArgMin, with its invokers.
 
-    ``name`` is the operator's name; ``find`` is NumPy's function of an array and an axis.
+    ``name`` is the operator's name. ``find`` is NumPy's function, which takes an array and the
+    index of an axis and returns the index of the first extreme element along it.
     """
 
     def read(node: NodeReader) -> VTensor:
@@ -156,9 +157,9 @@ class TopK:
         axis: the dim.
         k: the number of elements.
         largest: True takes the largest, False the smallest.
-        sorted: True returns them in order; if False, libraries may do so too.
+        sorted: True returns the elements sorted; False allows any order.
     Raises:
-        DimError: x has no such dim, or fewer elements along it.
+        DimError: x has no such dim, or fewer than k elements along it.
 
     >>> from vtensor.operators import Context
     >>> values, indices = TopK("C", 5).compute(Context(), VTensor("f32", {"N": 2, "C": 9}))

@@ -61,8 +61,9 @@ class DFT:
         length: number of elements transformed; 0 means x's size, for a one-sided inverse
             2 * (x's size - 1).
         inverse: True transforms frequencies back.
-        onesided: True leaves out the frequencies that follow from the first length // 2 + 1 if x is
-            real; the inverse then reads only the first ones, and its result has parts of size 1.
+        onesided: True keeps only the first length // 2 + 1 frequencies, from which the others
+            follow if x is real. The inverse then reads only these, and its result is real (parts of
+            size 1).
     Raises:
         DimError: x lacks one of the dims, has other than one or two parts, or has no elements.
 
@@ -93,7 +94,7 @@ class DFT:
 
 
 def _numbers(parts: Array) -> Array:
-    """Return the real or complex numbers whose parts, one or two, are along the last axis."""
+    """Return numbers from parts along the last axis: complex from two parts, real from one."""
     return np.asarray(parts[..., 0] + 1j * parts[..., 1] if parts.shape[-1] == 2 else parts[..., 0])
 
 
@@ -103,13 +104,13 @@ def _parts(numbers: Array) -> Array:
 
 
 def _nan_unless_finite(parts: Array, numbers: Array) -> Array:
-    """Return ``parts`` with NaN in all results of a transform that has an infinity or NaN.
+    """Set all results of a transform to NaN if one of its inputs is infinite or NaN.
 
     Otherwise the algorithm would decide which results are affected.
 
     Args:
-        parts: results of transforms; they are changed in place.
-        numbers: inputs of the transforms, each along the last axis.
+        parts: the results of several transforms, changed in place and returned.
+        numbers: the inputs of these transforms, each transform's along the last axis.
     """
     parts[~np.isfinite(numbers).all(axis=-1)] = np.nan
     return parts
@@ -120,8 +121,8 @@ def _order(op: DFT, x: VTensor, y: VTensor) -> list[Layout]:
     return [Layout.plain((*others, op.axis, op.parts))] * 2
 
 
-#: Inverse transforms of at most this many numbers stay with the definition: ONNX's test suite
-#: compares results near 0 with the rounding errors of just that algorithm.
+#: Inverse transforms of at most this many numbers run on the NumPy library: ONNX's test suite
+#: has results near 0 that are rounding errors of NumPy's algorithm.
 _SHORT_INVERSE = 16
 
 
@@ -198,7 +199,8 @@ class STFT:
     Args:
         step: distance of the beginnings of neighbouring frames, in elements.
         length: length of a frame, in elements.
-        onesided: True leaves out the frequencies that follow from the others if x is real.
+        onesided: True keeps only the first length // 2 + 1 frequencies, from which the others
+            follow if x is real.
     Raises:
         DimError: a frame is longer than x, the window is not as long as a frame, or x has other
             than one or two parts.
@@ -255,10 +257,10 @@ MAX_CONVOLVED_LENGTH = 256
 
 
 def _waves(match: Match) -> dict[str, object] | None:
-    """Return the values of the rule ``frames``.
+    """Return the values that the rule ``frames`` puts into its replacement, by name.
 
-    ``waves`` are the kernels of a convolution: cosines and sines of each frequency, times the
-    window. None (the rule does not apply) if frames are longer than
+    The rule replaces an STFT by a convolution. ``waves`` are the kernels: cosines and sines of each
+    frequency, times the window. None (the rule does not apply) if frames are longer than
     ``MAX_CONVOLVED_LENGTH``, or the output is not f32.
     """
     n, x, y = match["length"], match["x"], match.output
@@ -269,7 +271,7 @@ def _waves(match: Match) -> dict[str, object] | None:
     of_real, of_imaginary = (
         [real, imaginary],
         [-imaginary, real],
-    )  # contributions to the real and to the imaginary result
+    )  # in each, contributions to the real and to the imaginary result
     waves = np.stack([np.stack([*parts], 1) for parts in (of_real, of_imaginary)], 2)
     waves = waves[:, :, : x.size("part")] * match.numbers.get("window", 1.0)
     return {

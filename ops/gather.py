@@ -24,14 +24,18 @@ from vtensor.language.traits import Structural
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-#: How an element and an update are combined; several updates of one element apply in any order.
+#: By ``reduction``, the function that combines an element with its update; None replaces the
+#: element. Several updates of one element are applied in any order.
 _MERGES = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def _with_updates(
     op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTensor
 ) -> Array:
-    """Return x's elements with ``updates`` put at ``index``, combined as ``op.reduction`` says."""
+    """Return a copy of x's elements, changed at ``index`` by ``updates``.
+
+    ``op.reduction`` says whether an update replaces an element or is combined with it.
+    """
     result, merge = wide(x.data()).copy(), _MERGES[op.reduction]
     if merge is None:
         result[index] = wide(updates.data())
@@ -41,7 +45,11 @@ def _with_updates(
 
 
 def _checked(op: object, x: PTensor, axis: str, indices: Array) -> Array:
-    """Return ``indices`` along ``axis`` of x, counted from 0; raise InputError for one outside."""
+    """Return ``indices`` into x along the dim ``axis``, with negative ones counted from 0 instead.
+
+    Raises:
+        InputError: an index is outside x.
+    """
     return checked_indices(indices, x.size(axis), type(op).__name__, axis)
 
 
@@ -86,13 +94,13 @@ class Gather:
     y[A, I, B] = x[A, i[I], B], where ``axis`` is in x between the dims A and B.
 
     Dims:
-        x: axis and any others    i: any but x's others; negative indices count from the end
+        x: axis and any others    i: any dims but these others; negative indices count from the end
         y: x's, with those of i in place of ``axis``
     Args:
         axis: the dim.
     Raises:
-        DimError: x has no such dim, or shares another with i.
-        InputError: in a run: an index is outside x.
+        DimError: x has no such dim, or i has another dim of x.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"word": 30000, "feat": 768}), VTensor("s64", {"N": 1, "seq": 8})
@@ -169,7 +177,7 @@ class GatherElements:
         axis: the dim.
     Raises:
         DimError: x has no such dim, i has other dims, or is larger than x.
-        InputError: in a run: an index is outside x.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"N": 4, "C": 3}), VTensor("s64", {"N": 2, "C": 9})
@@ -203,11 +211,11 @@ class ScatterElements:
         x, y: any, the same    i, updates: the same; no size but that of ``axis`` exceeds x's
     Args:
         axis: the dim.
-        reduction: ``none`` replaces the old element; ``add``, ``mul``, ``max`` or ``min`` combine
-            both.
+        reduction: ``none`` replaces the old element by the update; ``add``, ``mul``, ``max`` or
+            ``min`` combine both.
     Raises:
         DimError: x has no such dim, i or updates have other dims, or are larger than x.
-        InputError: in a run: an index is outside x.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"N": 4, "C": 3}), VTensor("s64", {"N": 2, "C": 1})
@@ -231,7 +239,7 @@ def eigen_elements(ctx: Context, op: GatherElements, x: VTensor, i: VTensor, y: 
 
 
 def _has_reduction(op: Any, x: VTensor, *_: VTensor) -> bool | str:
-    """Return True if Eigen has the reduction for the element type, else the reason."""
+    """Return True if Eigen has ``op.reduction`` for x's element type, else the reason why not."""
     known = op.reduction == "none" or x.dtype in eigen.COMPARED
     return known or f"has no {op.reduction} of {x.dtype}"
 
@@ -251,10 +259,10 @@ def elements(ctx: Context, op: Any, x: PTensor, i: PTensor, *operands: PTensor) 
 
 
 def _rows(node: NodeReader, batch: int = 0) -> tuple[VTensor, VTensor, tuple[str, ...]]:
-    """Return x, the indices, and the dims of x that a row of indices points into.
+    """Return the inputs of GatherND or ScatterND: x, the indices i, and the dims of x indexed by i.
 
-    The first ``batch`` dims of the indices get the names of x's first dims, the others names that x
-    lacks.
+    The last dim of i has a row of indices, one for each indexed dim of x. The first ``batch`` dims
+    of i get the names of x's first dims; its other dims get names that x lacks.
     """
     x, i = node.input(0), node.input(1)
     names, (*_, length) = list(x.dims), (0, *i.dims.values())
@@ -282,9 +290,9 @@ def _read_scatter(node: NodeReader) -> VTensor:
 
 
 def _parts(op: Any, x: VTensor, i: VTensor) -> tuple[dict[str, int], dict[str, int]]:
-    """Return two dicts of sizes by dim: of i without ``row``, and of x without ``axes``.
+    """Return the sizes by dim of i without ``op.row``, and those of x without ``op.axes``.
 
-    In the first dict the dims that x has too come first.
+    In the first result, dims that x has as well come first.
     """
     others = {dim: size for dim, size in x.dims.items() if dim not in op.axes}
     indexed = sorted((dim for dim in i.dims if dim != op.row), key=lambda dim: dim not in others)
@@ -302,11 +310,12 @@ def _updates_fit(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> boo
 
 
 def _orders(op: Any, x: VTensor, i: VTensor, values: VTensor, *y: VTensor) -> list[Layout]:
-    """Return the layout in which the definition takes each operand.
+    """Return the layout in which the NumPy library takes each operand.
 
-    x, and y of ScatterND, have the dims shared with i first, then ``axes``, then the others; i has
-    ``row`` last; ``values``, GatherND's output or ScatterND's updates, have i's dims, then the
-    other dims of x.
+    - x, and y of ScatterND: the dims shared with i, then ``axes``, then the others.
+    - i: ``row`` last.
+    - ``values``, GatherND's output or ScatterND's updates: i's dims but ``row``, then the dims of x
+      that are not in ``axes``.
     """
     indexed, others = _parts(op, x, i)
     order = order_starting_with(x, *(dim for dim in indexed if dim in others), *op.axes)
@@ -318,7 +327,7 @@ def _orders(op: Any, x: VTensor, i: VTensor, values: VTensor, *y: VTensor) -> li
     ]
 
 
-#: A condition for ``holds`` of GatherND and ScatterND.
+#: A condition on the indices of GatherND and ScatterND, for ``holds``: a function and its message.
 _ADDRESSES = (
     lambda op, x, i, *_: op.row not in x.dims and i.size(op.row) == len(op.axes),
     "{op.row} must hold one index for each of {op.axes}, dims of x",
@@ -344,8 +353,9 @@ class GatherND:
         axes: the dims of x that a row of indices points into.
         row: the dim of i along a row; its size is the number of axes.
     Raises:
-        DimError: x lacks an axis, rows have another length, or a dim of both has two sizes.
-        InputError: in a run: an index is outside x.
+        DimError: x lacks an axis, the size of ``row`` is not the number of axes, or a dim of both
+            has two sizes.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"H": 9, "W": 9, "C": 3}), VTensor("s64", {"points": 5, "K": 2})
@@ -385,11 +395,12 @@ class ScatterND:
     Args:
         axes: the dims of x that a row of indices points into.
         row: the dim of i along a row; its size is the number of axes.
-        reduction: ``none`` replaces the old element; ``add``, ``mul``, ``max`` or ``min`` combine
-            both.
+        reduction: ``none`` replaces the old element by the update; ``add``, ``mul``, ``max`` or
+            ``min`` combine both.
     Raises:
-        DimError: x lacks an axis, rows have another length, or updates have other dims.
-        InputError: in a run: an index is outside x.
+        DimError: x lacks an axis, the size of ``row`` is not the number of axes, or updates have
+            other dims.
+        InputError: in a run, an index is outside x.
 
     >>> from vtensor.operators import Context
     >>> x, i = VTensor("f32", {"H": 9, "W": 9, "C": 3}), VTensor("s64", {"points": 5, "K": 2})
@@ -458,7 +469,7 @@ def _one_start(op: TensorScatter, past: VTensor, _: VTensor, *start: VTensor) ->
     onnx=Spelling("TensorScatter", 24, _read_cache, same_names),
 )
 class TensorScatter:
-    """Write elements into each of a batch of caches, from its own start on.
+    """Write elements into each of several caches, from a start of its own on.
 
     y is past, except y[N, start[N] + t] = update[N, t].
 
@@ -471,7 +482,7 @@ class TensorScatter:
         circular: True continues at the first element after the last.
     Raises:
         DimError: past lacks one of the dims, or update or start have other dims.
-        InputError: in a run: a place is outside past, unless ``circular``.
+        InputError: in a run, an update would be written outside past, and ``circular`` is False.
 
     >>> from vtensor.operators import Context
     >>> past, new = (VTensor("f32", {"N": 2, "T": size, "F": 8}) for size in (9, 1))

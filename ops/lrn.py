@@ -74,7 +74,7 @@ def eigen_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> Routine:
 def lrn(ctx: Context, op: LRN, x: PTensor, y: PTensor) -> None:
     image = wide(x.data())
     if not image.size:
-        return  # no channels: no window fits
+        return  # without channels, no window fits into the array
     around = [min(reach, x.size("C")) for reach in ((op.size - 1) // 2, op.size // 2)]
     squares = np.pad(image * image, [(0, 0), around, *[(0, 0)] * (image.ndim - 2)])
     total = sliding_window_view(squares, sum(around) + 1, axis=1).sum(axis=-1)

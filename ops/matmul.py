@@ -68,7 +68,11 @@ def _scaled(node: NodeReader, factor: str, x: VTensor) -> VTensor:
 
 
 def _write(node: NodeWriter, op: MatMul) -> None:
-    """Write Gemm for matrices with a transpose or a bias, else MatMul if it fits, else Einsum."""
+    """Write a MatMul as one ONNX node.
+
+    The node is a Gemm for two matrices with a transpose or a bias; else a MatMul for vectors,
+    matrices and stacks of them; else an Einsum.
+    """
     a, b = node.inputs
     (batch, rows, columns, _), over = Groups.of(a, b, op.over), op.over
     if not batch and len(rows) == len(columns) == 1:
@@ -126,8 +130,8 @@ class MatMul:
     >>> MatMul("C").compute(Context(), a, b).summary()
     'f32 N=8 O=1000'
 
-    Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are names here;
-    AffineGrid, opset 20, is a product with the positions of a grid.
+    Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are orders of dims
+    here; AffineGrid, opset 20, is a product with the positions of a grid.
     """
 
     over: str = param()
@@ -149,7 +153,7 @@ def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -
 
 
 def _orders(op: MatMul, a: VTensor, b: VTensor, _: VTensor) -> list[Layout]:
-    """Return the layouts in which the operands are stacks of matrices."""
+    """Return a layout for ``a``, ``b`` and the output, in which each is a stack of matrices."""
     return Groups.of(a, b, op.over).orders
 
 

@@ -24,7 +24,7 @@ from vtensor.language.traits import Linear
 from vtensor.operators import Context, Cost, Match, named, operator, param
 from vtensor.tensor import VTensor
 
-#: The number that ONNX's MeanVarianceNormalization adds to the deviation.
+#: The number that ONNX's MeanVarianceNormalization adds to the standard deviation.
 EPSILON = 1e-9
 
 
@@ -37,9 +37,9 @@ def _names(node: Naming) -> None:
 
 
 def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
-    """Return input ``index``, a scale or bias, without its dims of size 1.
+    """Return a node's input ``index``, a scale or bias, with the names of the last dims of ``x``.
 
-    Its dims get the names of the last dims of ``x``.
+    Its dims of size 1 are dropped.
     """
     t, names = node.input(index), list(x.dims)
     rank = len(t.dims)
@@ -52,9 +52,10 @@ def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
 
 
 def _scaled(op_type: str, since: int) -> Spelling:
-    """Return the ONNX spelling of a normalization over the dims from the attribute ``axis`` on.
+    """Return how a normalization over the last dims is read from and written to ONNX.
 
-    ``op_type`` is the operator's name, here and in ONNX; ``since`` the first opset that has it.
+    The dims begin at the index in ONNX's attribute ``axis``. ``op_type`` is the operator's name,
+    here and in ONNX; ``since`` is the first opset that has the operator.
     """
 
     def read(node: NodeReader) -> list[VTensor]:
@@ -87,7 +88,10 @@ def _image_names(node: Naming) -> None:
 def _normalized_over(
     node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTensor
 ) -> VTensor:
-    """Add a normalization of x over ``axes`` to the graph; ``parameters`` are scale and bias."""
+    """Add a LayerNormalization of x over the dims ``axes`` and a bias; return the biased output.
+
+    ``parameters`` are the scale and the bias.
+    """
     scale, bias = parameters
     outputs: Any = node.add(LayerNormalization(tuple(axes), epsilon(node)), x, scale)
     return node.add(named("BiasAdd")(), outputs[0], bias)
@@ -99,7 +103,11 @@ def _read_instance(node: NodeReader) -> VTensor:
 
 
 def _read_group(node: NodeReader) -> VTensor:
-    """Read GroupNormalization: split C into the dims group and channel, normalize each group."""
+    """Add the operators that ONNX's GroupNormalization means to the graph; return its output.
+
+    C is split into the dims ``group`` and ``channel``; each group is normalized over its channels
+    and the spatial dims.
+    """
     x, groups = channels(node), int(node.attribute("num_groups", 0))
     if groups < 1 or x.size("C") % groups:
         raise node.refuse(f"num_groups {groups} of sizes {list(x.dims.values())}")
@@ -177,9 +185,10 @@ _EXAMPLE = {"x": "N T F", "scale": "F", "bias": "F", "axes": ("F",), "epsilon": 
 
 
 def _ones(match: Match) -> dict[str, object] | None:
-    """Return the value ``ones`` of a rule: a scale of ones along the normalized dims.
+    """Return a scale of ones along the normalized dims, under the key ``ones``.
 
-    None (the rule does not apply) if there are no such dims or epsilon is negative.
+    The rule puts it into the LayerNormalization that replaces a match. None (the rule does not
+    apply) if no dims are normalized or epsilon is negative.
     """
     axes, epsilon = match["axes"], match.numbers["epsilon"]
     ones = np.ones([match["x"].size(dim) for dim in axes]), axes
@@ -187,10 +196,10 @@ def _ones(match: Match) -> dict[str, object] | None:
 
 
 def _scale(match: Match) -> dict[str, object] | None:
-    """Return as ``own_scale`` and ``own_bias`` the match's scale and bias without dims of size 1.
+    """Return the scale and the bias of a match, under the keys ``own_scale`` and ``own_bias``.
 
-    None (the rule does not apply) if one has a dim that x lacks, or has with another
-    size.
+    Their dims of size 1 are dropped; one that the match lacks is left out. None (the rule does not
+    apply) if one of them has a dim that x lacks, or has with another size.
     """
     values: dict[str, object] = {}
     for name in {"scale", "bias"} & match.values.keys():
@@ -232,9 +241,11 @@ rewrite(
 
 
 def _grouped(match: Match) -> dict[str, object] | None:
-    """Return the values of the rule ``groupnorm``: shapes, normalized dims and scale.
+    """Return the values that the rule ``groupnorm`` puts into its replacement, by name.
 
-    None (the rule does not apply) if the match is no group normalization.
+    ``groups`` is the shape of x with its channels split into group and channel, ``whole`` the shape
+    of x, ``inside`` the normalized dims, and ``own`` the scale. None (the rule does not apply) if
+    the match is no group normalization.
     """
     x, scale, y = match["x"], match["scale"], match.output
     if len(match["apart"]) < 3 or len(x.dims) < 3:
@@ -464,7 +475,7 @@ def eigen_meanvariance(
 
 
 def _average(values: Array, axes: tuple[int, ...]) -> Array:
-    """Return the mean over ``axes``, which are kept with size 1; 0 if there are no elements."""
+    """Return the mean of ``values`` over ``axes``, which get size 1; of no elements it is 0."""
     count = prod(values.shape[axis] for axis in axes)
     return np.asarray(values.sum(axis=axes, keepdims=True) / max(count, 1))
 
@@ -478,7 +489,7 @@ def _spread(scale: PTensor, x: PTensor) -> Array:
 
 
 def _like_x(_op: object, x: VTensor, *others: VTensor) -> list[Layout]:
-    """Return for each operand the layout of its dims in x's order."""
+    """Return a layout for each operand: its dims, in the order in which x has them."""
     return [Layout.plain(dim for dim in x.dims if dim in t.dims) for t in (x, *others)]
 
 

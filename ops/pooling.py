@@ -46,33 +46,38 @@ class Pool:
         return one_output(ctx, self, [x], self.pooled(x))
 
     def pooled(self, x: VTensor) -> dict[str, int]:
-        """Return the sizes of the outputs by dim."""
+        """Return the sizes, by dim, of the pool of ``x``."""
         return {**x.dims, **counts(x, self.kernel_shape, self, self.ceil_mode)}
 
     def slide(self, x: Tensor, y: Tensor) -> eigen.Slide:
-        """Return kernel, strides, pads and dilations as Eigen's routines take them.
+        """Return the window's sizes, strides, pads and dilations, as Eigen's routines take them.
 
-        The pads at the end are those with which exactly the windows of ``y`` fit.
+        With the returned pads at the ends, the window has exactly as many positions as the output
+        ``y`` has elements.
         """
         return eigen.Slide(*geometry(x, y, self.kernel_shape, self))
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The axes of a window's elements: the last ones of the array that ``windows`` returns."""
+        """The axes of the array that ``windows`` returns along which a window's elements are.
+
+        They are the last axes, given by negative indices.
+        """
         return tuple(range(-len(self.kernel_shape), 0))
 
 
 def _spellings(
     op_type: str, pool: Callable[[], Any], empty: Callable[[tuple[str, ...]], Any], **own: Any
 ) -> list[Spelling]:
-    """Return the spellings of a pool, and of the pool over the whole image.
+    """Return how ONNX's pool, and its pool over the whole image, are read and written.
 
     Args:
-        op_type: the ONNX operator; the pool over the whole image is ``Global`` plus this name.
+        op_type: the name of the ONNX operator. The pool over the whole image has the name
+            ``Global`` plus ``op_type``.
         pool: returns the operator's class, which is defined after this call.
-        empty: makes, from spatial dims, the reduction that replaces the pool over a whole image
-            without elements.
-        own: further attributes with their defaults.
+        empty: takes the spatial dims, and makes the reduction over them. It replaces the pool over
+            the whole image if the image has no elements.
+        own: further parameters of the pool, which are ONNX's attributes: name and default.
     """
 
     def make(node: NodeReader, *window: Any, **parameters: Any) -> Any:
@@ -128,7 +133,8 @@ def _no_window_is_empty(op: Pool, x: VTensor) -> bool:
 
 _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
 _SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
-#: Conditions under which each window holds an element: an empty one has no maximum and no mean.
+#: Conditions, for ``holds``, under which each position of the window has an element of the image:
+#: pads alone have no maximum and no mean.
 _HOLDS = [
     (
         _pads_are_smaller,
@@ -155,13 +161,13 @@ class MaxPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of windows along each, in elements, at least 1; none given: 1.
+        strides: distance of neighbouring windows along each dim, in elements; empty means 1.
         pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
-            none given: 0.
-        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
-        ceil_mode: divide by the stride rounding up: elements left over get a window too.
+            empty means 0.
+        dilations: distance of neighbours in the window, in elements; empty means 1.
+        ceil_mode: True rounds the quotient by the stride up: elements left over get a window too.
     Raises:
-        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+        DimError: the window does not fit, has nothing but pads at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 
@@ -194,15 +200,15 @@ class AvgPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of windows along each, in elements, at least 1; none given: 1.
+        strides: distance of neighbouring windows along each dim, in elements; empty means 1.
         pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
-            none given: 0.
-        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
-        ceil_mode: divide by the stride rounding up: elements left over get a window too.
-        count_include_pad: count pads as zeros; elements that ``ceil_mode`` adds after them do not
-            count.
+            empty means 0.
+        dilations: distance of neighbours in the window, in elements; empty means 1.
+        ceil_mode: True rounds the quotient by the stride up: elements left over get a window too.
+        count_include_pad: True counts pads as zeros. Elements that ``ceil_mode`` adds after the
+            pads do not count.
     Raises:
-        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+        DimError: the window does not fit, has nothing but pads at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 
@@ -218,7 +224,7 @@ class AvgPool(Pool):
 
     @property
     def kind(self) -> str:
-        """The libraries' name of this kind of pool."""
+        """The name of this pool in the libraries: whether pads are included in the mean."""
         return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
 
 
@@ -245,10 +251,10 @@ class LpPool(Pool):
         H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
         kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
-        strides: distance of windows along each, in elements, at least 1; none given: 1.
-        pads: zeros added at begin D, H, W, then at end D, H, W; none given: 0.
-        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
-        ceil_mode: divide by the stride rounding up: elements left over get a window too.
+        strides: distance of neighbouring windows along each dim, in elements; empty means 1.
+        pads: zeros added at begin D, H, W, then at end D, H, W; empty means 0.
+        dilations: distance of neighbours in the window, in elements; empty means 1.
+        ceil_mode: True rounds the quotient by the stride up: elements left over get a window too.
         p: the norm, at least 1.
     Raises:
         DimError: the window does not fit, or a dim is missing.
@@ -286,7 +292,7 @@ class MaxPoolIndices(Pool):
         kernel_shape, strides, pads, dilations, ceil_mode: as for MaxPool.
         column_major: True counts elements of D, H and W with D fastest, False with W fastest.
     Raises:
-        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+        DimError: the window does not fit, has nothing but pads at a position, or a dim is missing.
     Cost:
         One operation for each element of each window.
 
@@ -417,19 +423,20 @@ def _read_unpool(node: NodeReader) -> VTensor:
     onnx=Spelling("MaxUnpool", 9, _read_unpool, _names),
 )
 class MaxUnpool:
-    """Put each element at the place given by ``indices``; all others are 0.
+    """Put each element of x at the place in an image that ``indices`` gives; other places are 0.
 
-    indices counts places from 0, in the order N C D H W of an image whose H is
-    (H - 1)*stride + kernel - pads, likewise D and W. An index outside it is ignored.
+    ``indices`` counts the places of the image from 0, in the order N C D H W. The image's size
+    along H is (x's H - 1)*stride + kernel - pads, likewise along D and W. An index outside the
+    image is ignored.
 
     Dims:
         x, indices: N C W, N C H W or N C D H W, the same
-        y: N C and the sizes above, or those of ``output_shape``: zeros are added at the ends
+        y: N C and the image's sizes, or those of ``output_shape``: zeros are added at the ends
     Args:
         kernel_shape, strides, pads: those of the MaxPool that made ``indices``.
-        output_shape: sizes of y along D, H and W; none given: the sizes above.
+        output_shape: sizes of y along D, H and W; empty means the image's.
     Raises:
-        DimError: a size is smaller than that image's, or the image is empty.
+        DimError: ``output_shape`` is smaller than the image, or the image has no elements.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 4, "H": 4, "W": 4})

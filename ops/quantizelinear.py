@@ -35,7 +35,7 @@ from vtensor.operators import (
 from vtensor.tensor import VTensor
 
 _INTEGERS = ("s8", "u8", "s16", "u16", *NARROW_INTEGERS)
-#: The element types that numbers are quantized to.
+#: The element types to which numbers are quantized.
 _STEPS = (*_INTEGERS, *(name for name in NARROW_FLOATS if name != "f8e8m0"))
 
 
@@ -49,15 +49,19 @@ def _names(node: Naming) -> None:
 
 
 def _axis(node: NodeReader, x: VTensor) -> str:
-    """Return the dim of x along which the scale changes: attribute ``axis``, or x's only dim."""
+    """Return the dim of x along which the scale changes.
+
+    It is the dim whose index is the attribute ``axis``; if x has only one dim, it is that one.
+    """
     return node.axis(int(node.attribute("axis", 1)) if x.ndimensions() > 1 else 0, x)
 
 
 def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
-    """Return the scale, and the zero point if there is one, with the names of x's dims.
+    """Return a node's scale, and its zero point if it has one, with names of dims of x.
 
-    A parameter of a block of elements is repeated for each of them. A parameter of one element has
-    no dims, whatever the axis is.
+    With the attribute ``block_size``, an element of the scale belongs to a block of elements of x,
+    and is repeated for each of them. A scale with one element gets no dims. The same holds for the
+    zero point.
     """
     return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 
@@ -81,7 +85,15 @@ def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
 
 
 def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) -> VTensor:
-    """Return x with each element repeated ``times`` along ``axis``, cut to ``size`` elements."""
+    """Add operators that repeat each element of ``x`` along a dim, and return the result.
+
+    Args:
+        node: the ONNX node that is read.
+        x: the tensor.
+        axis: the dim.
+        times: how often each element is repeated, one after another.
+        size: the result's size along ``axis``; elements beyond it are cut off.
+    """
     each = f"{axis}_block"
     apart: dict[str, int] = {}
     for dim, count in x.dims.items():
@@ -111,7 +123,10 @@ def _read_dequantize(node: NodeReader) -> VTensor:
 
 
 class _Linear:
-    """An operator on a tensor, a scale and perhaps a zero point; ``to`` is its output's type."""
+    """The base of operators on a tensor, a scale and a zero point.
+
+    The zero point may be absent. A subclass has the output's element type in ``to``.
+    """
 
     def compute(self, ctx: Context, x: VTensor, *by: VTensor) -> VTensor:
         """Dispatch on x, the scale, and the zero point if there is one."""
@@ -130,10 +145,10 @@ def _exact(array: Array) -> Array:
 
 
 def _rounded(array: Array, name: str) -> Array:
-    """Return an array, rounded to the element type ``name``, as f64.
+    """Round an array to the element type ``name``, and return the rounded numbers as f64.
 
-    The f64 quotient of two such arrays, rounded to ``name``, has the value that rounding the exact
-    quotient gives.
+    If two such arrays are divided in f64 and the quotient is rounded to ``name``, the result equals
+    the exact quotient rounded to ``name``.
     """
     return _exact(cast(array, name))
 
@@ -161,7 +176,8 @@ def _quantized_expression(
         raise Decline(f"divides no {x.dtype or 'value'} by {precision or 'computed'} scales")
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
-    # The f32 quotient of narrower numbers, rounded to their type, is the exact one rounded once.
+    # Eigen divides in f32. For types narrower than f32, the quotient rounded to the type equals the
+    # exact quotient rounded once.
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
         steps = (steps + shift).apply("round")
@@ -196,8 +212,8 @@ class QuantizeLinear(_Linear):
         x, y: any, the same    by: some of x's; the scale, then the zero point if there is one
     Args:
         to: y's element type.
-        precision: the element type in which the division is rounded; empty is the scale's, but f64
-            for an s32 scale and f32 for an f8e8m0 one.
+        precision: the element type to which the quotient is rounded. Empty means the scale's type,
+            but f64 for s32 and f32 for f8e8m0.
         saturate: as for Cast.
     Raises:
         DimError: the scale has a dim that x lacks, or another size than x and 1.

@@ -1,4 +1,8 @@
-"""Recurrent networks, which carry a state along a sequence: RNN, GRU and LSTM."""
+"""Recurrent networks, which carry a state along a sequence: RNN, GRU and LSTM.
+
+A network has one or two directions, forward and backward in time. In each it has *units*. A *gate*
+is a vector with an element for each unit, which is computed from the input and the state.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ States = tuple[Array, ...]
 #: An activation function's name, alpha and beta.
 Activation = tuple[str, float, float]
 
-#: The optional operands, by name: the index of ONNX's input, and the dims.
+#: By name of an optional operand: the index of ONNX's input, and the operand's dims.
 OPTIONAL = {
     "bias": (3, "dir row unit"),
     "lengths": (4, "N"),
@@ -29,8 +33,8 @@ OPTIONAL = {
     "peepholes": (7, "dir peephole unit"),
 }
 
-#: By ONNX's name in lower case: the function of x, alpha and beta, and the defaults of alpha and
-#: beta, as far as it has them.
+#: By name of an activation function, ONNX's in lower case: the function of x, alpha and beta, and
+#: the defaults of alpha and beta. An unused alpha or beta has none.
 _FUNCTIONS: dict[str, tuple[Callable[[Array, float, float], Any], tuple[float, ...]]] = {
     "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
     "elu": (lambda x, a, _: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))), (1.0,)),
@@ -57,9 +61,9 @@ class _Recurrent:
 
     #: The number of gates of each unit.
     gates: ClassVar[int]
-    #: For each gate in the order here its index in ONNX's order; empty if both orders are the same.
+    #: ONNX's index of each gate, in the order that this file uses; empty if it is ONNX's order.
     places: ClassVar[tuple[int, ...]] = ()
-    #: The names of the carried states.
+    #: The names of the states that are carried from one time to the next.
     states: ClassVar[tuple[str, ...]] = ("hidden",)
     #: ONNX's default activation functions of a direction.
     functions: ClassVar[tuple[str, ...]]
@@ -67,7 +71,10 @@ class _Recurrent:
     def compute(
         self, ctx: Context, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
     ) -> tuple[VTensor, ...]:
-        """Dispatch on all operands; return the hidden state at each time, and each last state."""
+        """Dispatch on all operands, and return the outputs.
+
+        They are the hidden state at each time, then, for each name in ``states``, the last state.
+        """
         state = {"dir": w.size("dir"), "N": x.size("N"), "unit": r.size("unit")}
         y = VTensor(x.dtype, {"T": x.size("T"), **state}, ctx.output(0))
         last = [VTensor(x.dtype, state, ctx.output(1 + i)) for i in range(len(self.states))]
@@ -76,7 +83,7 @@ class _Recurrent:
 
     @property
     def directions(self) -> int:
-        """The number of directions, one or two."""
+        """The number of directions: two if ``direction`` is ``bidirectional``, else one."""
         return 1 + (self.direction == "bidirectional")
 
     @property
@@ -86,7 +93,7 @@ class _Recurrent:
 
     @property
     def count(self) -> int:
-        """The number of activation functions of each direction."""
+        """The number of activation functions that each direction has."""
         return len(self.functions)
 
 
@@ -94,9 +101,10 @@ R = TypeVar("R", bound=_Recurrent)
 
 
 def _positions(batch_first: bool) -> dict[str, str]:
-    """Return the dim names of each input and output in ONNX's order of axes, by role.
+    """Return the dim names of each input and output of a node, in ONNX's order of axes.
 
-    ``batch_first`` is ONNX's attribute ``layout``: True if N comes before time.
+    The keys are roles: ``x0`` is input 0, ``y0`` is output 0. ``batch_first`` is ONNX's attribute
+    ``layout``: True if N comes before time.
     """
     state = "N dir unit" if batch_first else "dir N unit"
     x, y = ("N T F", "N T dir unit") if batch_first else ("T N F", "T dir N unit")
@@ -111,9 +119,9 @@ def _names(node: Naming) -> None:
 
 
 def _activations(node: NodeReader, defaults: Sequence[str]) -> Iterator[Activation]:
-    """Yield a node's activation functions (name, alpha, beta), one direction after another.
+    """Yield (name, alpha, beta) of each activation function of a node, direction by direction.
 
-    ``defaults`` are their names if the node has no attribute ``activations``.
+    ``defaults`` are the functions' names if the node has no attribute ``activations``.
     """
     names = [name.lower() for name in node.attribute("activations") or defaults]
     if unknown := [name for name in names if name not in _FUNCTIONS]:
@@ -131,13 +139,13 @@ def _cut(node: NodeReader, t: VTensor, dim: str, begin: int, end: int) -> VTenso
 
 
 def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) -> VTensor:
-    """Return weights whose dim ``gate`` is split in gate and unit.
+    """Split the dim ``gate`` of weights into ``gate`` and ``unit``, and return the weights.
 
     Args:
-        node: the node.
-        t: the weights, with all units of a gate after one another along ``gate``.
+        node: the ONNX node that is read.
+        t: the weights; along ``gate`` they have all units of one gate, then those of the next.
         gates: the number of gates.
-        places: the old indices of the gates in their new order; empty leaves their order.
+        places: for each gate of the result, its index in ``t``; empty keeps the gates' order.
     """
     sizes = {**t.dims, "gate": gates, "unit": t.size("gate") // gates}
     order = dict.fromkeys(["dir", *(["side"] if "side" in sizes else []), "gate", "unit", *sizes])
@@ -147,10 +155,11 @@ def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) ->
 
 
 def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
-    """Return the operand ``bias``: for each gate the sum of ONNX's two biases.
+    """Return the operand ``bias`` of a network, with the dims dir, row and unit.
 
-    With ``linear`` (a GRU's linear_before_reset) the two biases of the last gate are not added, but
-    stay apart along ``row``.
+    ONNX has two biases for each gate and unit: of the input and of the state. A row is their sum.
+    With ``linear`` (a GRU's linear_before_reset), the last gate has two rows instead: one for each
+    of its biases.
     """
     t = node.input(3, "dir both")
     t = node.reshape(t, {"dir": t.size("dir"), "side": 2, "gate": t.size("both") // 2})
@@ -166,9 +175,9 @@ def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
 
 
 def _operand(node: NodeReader, cls: type[_Recurrent], name: str, linear: bool) -> VTensor:
-    """Return the optional operand ``name`` of a node, with its dims as in ``OPTIONAL``.
+    """Return the optional operand ``name``, a key of ``OPTIONAL``, read from a node.
 
-    ``linear`` is as for ``_bias``.
+    ``linear`` is True for a GRU with linear_before_reset, whose last gate has two biases.
     """
     if name == "bias":
         return _bias(node, cls, linear)
@@ -198,7 +207,7 @@ def _read(node: NodeReader, cls: type[_Recurrent]) -> Sequence[VTensor]:
 
 
 def _check_rows(node: NodeReader, cls: type[_Recurrent]) -> None:
-    """Refuse a node whose weights cannot be split into gates."""
+    """Raise an error if the node's weights or biases cannot be split into the gates of ``cls``."""
     rows = {1: cls.gates, 2: cls.gates, 3: 2 * cls.gates, 7: 3}
     for place, count in rows.items():
         if node.has(place) and list(node.input(place).dims.values())[1] % count:
@@ -222,9 +231,9 @@ def _directions_fit(op: _Recurrent, _: VTensor, w: VTensor, *__: VTensor) -> boo
 
 
 def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
-    """Return the floating-point operations of the matrix products; others are not counted.
+    """Return the number of floating-point operations of a network's matrix products.
 
-    There are two for each weight, at each time of each sequence.
+    There are two for each weight, at each time of each sequence. Other operations are not counted.
     """
     return 2 * x.size("T") * x.size("N") * (w.num_elements + r.num_elements)
 
@@ -254,13 +263,15 @@ def _recurrent(cls: type[R]) -> type[R]:
 
 @dataclass(frozen=True)
 class _Cell:
-    """One direction of a recurrent network, as the definition computes it.
+    """One direction of a recurrent network, as the NumPy library computes it.
 
     Attributes:
-        weights: the weights of x and those of h, each an array of dims gate, unit and the rest.
-        biases: the biases, of dims row and unit.
-        peepholes: the peephole weights of i, forget and o; None if there are none.
-        activations: the activation functions.
+        weights: two arrays: the weights by which the input x is multiplied (gate, unit, F), and
+            those of the hidden state h (gate, unit, state).
+        biases: the biases (row, unit); a row is that of a gate.
+        peepholes: the weights by which the gates i, forget and o multiply the cell state; None if
+            there are none.
+        activations: the activation functions: name, alpha, beta.
         clip: the largest magnitude of the functions' arguments; 0 is no limit.
     """
 
@@ -271,20 +282,29 @@ class _Cell:
     clip: float
 
     def part(self, which: int, side: int, values: Array) -> Array:
-        """Multiply ``values`` by the weights of gate ``which``: side 0: of x, 1: of h."""
+        """Return ``values`` times the weights of gate number ``which``.
+
+        Side 0 takes the weights of the input x, side 1 those of the hidden state h.
+        """
         return np.asarray(values @ self.weights[side][which].T)
 
     def gate(self, which: int, x: Array, h: Array) -> Array:
-        """Return the argument of gate ``which``: its weights times x and times h, plus its bias."""
+        """Return gate number ``which`` before its activation function is applied.
+
+        It is the gate's weights times x, plus those times h, plus the gate's bias.
+        """
         both = self.part(which, 0, x) + self.part(which, 1, h)
         return np.asarray(both + self.biases[which])
 
     def peephole(self, which: int, carried: Array) -> Array | float:
-        """Return peephole weights ``which`` times the cell state; 0 if there are no peepholes."""
+        """Return the cell state ``carried`` times the peephole weights number ``which``.
+
+        Numbers 0 to 2 are those of i, forget and o. Without peephole weights the result is 0.
+        """
         return 0.0 if self.peepholes is None else np.asarray(self.peepholes[which] * carried)
 
     def apply(self, which: int, x: Array) -> Array:
-        """Clip an array, and apply activation function ``which`` to it."""
+        """Clip ``x``, then apply activation function number ``which`` of this direction to it."""
         name, alpha, beta = self.activations[which]
         clipped = np.clip(x, -self.clip, self.clip) if self.clip else x
         return np.asarray(_FUNCTIONS[name][0](clipped, alpha, beta))
@@ -426,7 +446,10 @@ class LSTM(_Recurrent):
 
 
 def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cell]:
-    """Yield the cell of each direction; ``more`` has the optional operands by name."""
+    """Yield a ``_Cell`` for each direction of the network ``op``.
+
+    ``w`` and ``r`` are the weights of all directions; ``more`` has the optional operands by name.
+    """
     directions, _, units, _ = w.shape
     biases = more.get("bias", np.zeros((directions, op.rows, units), w.dtype))
     peepholes = more.get("peepholes")
@@ -444,10 +467,13 @@ def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cel
 def _run_network(
     op: Any, x: Array, w: Array, r: Array, more: dict[str, Array]
 ) -> tuple[Array, list[Array]]:
-    """Return the hidden state at each time (T dir N unit), and the last states (dir N unit).
+    """Run the network ``op`` on the sequences ``x`` (T N F).
 
-    After the end of a sequence its states stay, and the hidden state at each time is 0. ``more``
-    has the optional operands by name.
+    After the end of a sequence that is shorter than ``x``, its states stay as they are, and the
+    returned hidden state is 0. ``more`` has the optional operands by name.
+
+    Returns:
+        The hidden state at each time (T dir N unit), and a list of the last states (dir N unit).
     """
     times, batch = x.shape[:2]
     y = np.zeros((times, len(w), batch, r.shape[-1]), x.dtype)
@@ -468,14 +494,15 @@ def _run_network(
 
 _TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
 _NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
-#: oneDNN's kind of each network.
+#: By name of an operator, the name of the network in oneDNN.
 _ONEDNN_KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
-#: oneDNN's algorithms for an RNN's function. A relu of slope 0 is missing: it makes 0 of a NaN.
+#: By activation function of an RNN, its name in oneDNN. ``relu`` is missing: oneDNN's relu of slope
+#: 0 returns 0 for a NaN.
 _ONEDNN = {"tanh": "tanh", "leakyrelu": "relu", "sigmoid": "logistic"}
 
 
 def _refusal(op: Any, *operands: VTensor) -> bool | str:
-    """Return True if oneDNN has the network, else the reason."""
+    """Return True if oneDNN can compute the network, else the reason why not, as text."""
     names = [name for name, _, _ in op.activations]
     if op.clip or getattr(op, "input_forget", False):
         return "neither clips nor couples gates"
@@ -496,7 +523,10 @@ def _refusal(op: Any, *operands: VTensor) -> bool | str:
 
 
 def _whole(lengths: VTensor, times: int) -> bool:
-    """Return whether all lengths are known before a run, and equal to ``times``, the size of T."""
+    """Return whether all ``lengths`` are known before a run, and equal ``times``.
+
+    ``times`` is the size of the operand x along T.
+    """
     return lengths.constant and bool((lengths.data() == times).all())
 
 
@@ -515,7 +545,10 @@ def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
 
 
 def _typed(op: Any, *operands: VTensor) -> bool | str:
-    """Return True if all optional operands but lengths are f32, else the reason."""
+    """Return True if the optional operands have the types that Eigen takes, else the reason.
+
+    ``lengths`` must not be f32, all others must.
+    """
     rows = zip(op.given, operands[3:], strict=False)
     fits = all((operand.dtype == "f32") != (name == "lengths") for name, operand in rows)
     return fits or "takes what is given in f32, and lengths as integers"

@@ -36,7 +36,7 @@ class Reduction:
         x: any    y: x's, without those in ``axes`` or with size 1 there
     Args:
         axes: the dims to reduce; if empty, each element is reduced by itself.
-        keepdims: keep the dims, with size 1.
+        keepdims: True keeps the reduced dims, with size 1; False drops them.
     Raises:
         DimError: x has no such dim, or one is named twice.
 
@@ -50,12 +50,15 @@ class Reduction:
     keepdims: bool = param(default=True)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """Dispatch on x; the output has x's dims without the reduced ones."""
+        """Dispatch on x, and return the output, whose reduced dims are dropped or have size 1."""
         return one_output(ctx, self, [x], without(x, self.axes, self.keepdims))
 
 
 def _names(since: int) -> Callable[[Naming], None]:
-    """Return a function that names a reduction's dims; from opset ``since`` axes are an input."""
+    """Return a function that names the axes of a reduction's input and output.
+
+    ``since`` is the first opset in which the reduced axes are an input of the ONNX node.
+    """
 
     def names(node: Naming) -> None:
         rank = node.rank("x0")
@@ -73,10 +76,10 @@ def _names(since: int) -> Callable[[Naming], None]:
 
 
 def _reduced(node: NodeReader, x: VTensor, since: int) -> tuple[str, ...]:
-    """Return the dims of ``x`` that a node reduces.
+    """Return the dims of ``x`` over which an ONNX node reduces.
 
-    They are its axes, an input from opset ``since`` on. Without axes they are all dims, or none if
-    ``noop_with_empty_axes`` is set.
+    The node names their indices: in an attribute, or from opset ``since`` on in an input. If it
+    names none, all dims are reduced, or no dim if its attribute ``noop_with_empty_axes`` is set.
     """
     axes = node.attribute("axes")
     if node.opset >= since and node.has(1):
@@ -103,16 +106,16 @@ def reduction(
     The docstring of ``Reduction`` without its first line is appended to the class's.
 
     Args:
-        numpy: the definition, a function of an array and the axes to reduce; its result may keep
-            these with size 1.
+        numpy: the definition, a function of an array and the indices of the axes to reduce. Its
+            result may keep these axes with size 1 or drop them.
         eigen_kind: the name of Eigen's kernel.
         onednn_alg: oneDNN's algorithm; empty if it has no correct kernel.
         dtypes: the element types that ``numpy`` takes.
         cost: operations for each element.
-        op_type: ONNX's name; empty is the class's.
-        opset: the opset in which ONNX last changed it.
-        since: the first opset in which the axes are an input.
-        holds: as for ``operator``.
+        op_type: the operator's name in ONNX; empty means the class's name.
+        opset: the opset in which ONNX last changed the operator.
+        since: the first opset in which the reduced axes are an input of the ONNX node.
+        holds: conditions on the operands, as for ``operator``.
     """
 
     def register(cls: type[R]) -> type[R]:
@@ -125,7 +128,7 @@ def reduction(
         @definition(name, dtypes=dtypes)
         def compute(ctx: Context, op: R, x: PTensor, y: PTensor) -> None:
             result = np.asarray(numpy(wide(x.data()), positions(x, op.axes)))
-            # Integers wrap; NumPy would refuse to assign a scalar that is out of y's range.
+            # Integers wrap around; NumPy would raise for a scalar that is out of y's range.
             result = stored(result, y.dtype).astype(y.data().dtype)
             y.data()[...] = result.reshape(y.data().shape)
 
@@ -151,12 +154,18 @@ def reduction(
 
 
 def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return the sum over ``axes``; f32 is added up in f64, since NumPy adds rows one by one."""
+    """Return the sum of ``x`` over ``axes``.
+
+    f32 is added up in f64: NumPy adds rows one by one, which would be inexact in f32.
+    """
     return np.asarray(x.sum(axes, dtype=np.float64 if x.dtype == np.float32 else None))
 
 
 def _eigen_types(kind: str) -> Sequence[str]:
-    """Return the element types of Eigen's reduction ``kind``; roots and logarithms take floats."""
+    """Return the element types that Eigen's reduction ``kind`` takes.
+
+    Roots and logarithms take floats only.
+    """
     if kind in ("max", "min"):
         return eigen.ORDERED
     rational = kind not in ("l2", "log_sum", "log_sum_exp")
@@ -164,7 +173,10 @@ def _eigen_types(kind: str) -> Sequence[str]:
 
 
 def _mean(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return the mean over ``axes``; of integers rounded towards 0, and 0 if there are none."""
+    """Return the mean of ``x`` over ``axes``.
+
+    The mean of integers is rounded towards 0, and the mean of no integers is 0.
+    """
     count = prod(x.shape[axis] for axis in axes)
     if x.dtype.kind not in "iu":
         return np.asarray(x.sum(axes, dtype=np.float64) / np.float64(count))

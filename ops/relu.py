@@ -46,10 +46,10 @@ class Relu(Unary):
 
 
 def _number(node: NodeReader, index: int) -> float:
-    """Return input ``index``, a constant bound: a scalar, or a vector of one element.
+    """Return the number in a node's input ``index``, a constant bound.
 
-    ONNX Runtime takes such a vector too. An integer stays an integer: a float cannot hold all of
-    64 bits.
+    The input is a scalar or, as in ONNX Runtime, a vector of one element. An integer is returned as
+    an integer, since a float cannot hold all integers of 64 bits.
     """
     bound = node.constant(index)
     if bound.shape not in ((), (1,)):
@@ -59,10 +59,12 @@ def _number(node: NodeReader, index: int) -> float:
 
 
 def _bounds(node: NodeReader) -> tuple[float, float]:
-    """Return a Clip's low and high bound, infinite if absent: attributes, from opset 11 on inputs.
+    """Return the low and the high bound of an ONNX node Clip; a bound that is absent is infinite.
+
+    Bounds are attributes of the node up to opset 10, and inputs from opset 11 on.
 
     Raises:
-        VTensorError: a bound is computed from data.
+        VTensorError: a bound is not known before a run.
     """
     none = -math.inf, math.inf
     if node.opset < 11:
@@ -79,7 +81,10 @@ def _read_relu6(node: NodeReader) -> VTensor:
 
 
 def _read_clip(node: NodeReader) -> VTensor:
-    """Read a Clip node: as Clip, or as Max and Min if a bound is computed from data."""
+    """Add the operators that an ONNX node Clip means to the graph, and return the output.
+
+    They are a Clip, or a Max and a Min if a bound is not known before a run.
+    """
     x = node.input(0)
     try:
         bounds = _bounds(node)
@@ -121,7 +126,11 @@ class Relu6(Unary):
 
 
 def _within(low: float, high: float, dtype: str) -> tuple[float, float]:
-    """Return both bounds; for an integer type, finite ones as integers within the type's range."""
+    """Return the bounds ``low`` and ``high`` for elements of the type ``dtype``.
+
+    For an integer type, a finite bound becomes the nearest integer of the type's range, without its
+    fraction. Other bounds are returned unchanged.
+    """
     if dtype[:1] not in ("s", "u"):
         return low, high
     least, most = integer_range(dtype)
@@ -133,7 +142,10 @@ def _within(low: float, high: float, dtype: str) -> tuple[float, float]:
 
 
 def _clip(op: Clip, x: Array) -> Array:
-    """Clip an array; infinite bounds, which integers lack, are left out."""
+    """Return ``x`` clipped to the bounds of ``op``.
+
+    An infinite bound is skipped: an integer type has no such number.
+    """
     low, high = _within(op.low, op.high, from_numpy(x.dtype))
     if low > -math.inf:
         x = np.maximum(x, np.asarray(low).astype(x.dtype))

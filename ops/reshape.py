@@ -38,10 +38,11 @@ from vtensor.tensor import VTensor
 def _reader(
     reshaped: Callable[[NodeReader, Sequence[int]], Sequence[int]],
 ) -> Callable[[NodeReader], VTensor]:
-    """Return a function that reads a node as a Reshape.
+    """Return a function that reads an ONNX node, such as Squeeze, as a Reshape.
 
-    ``reshaped`` gets the node and the input's sizes, and returns the output's sizes. It does
-    arithmetic only, so that sizes may be symbolic.
+    ``reshaped`` takes the node and the sizes of its input, and returns the sizes of its output. It
+    only calculates, so sizes may be symbolic. Its IndexError or ValueError says that the node is
+    not supported.
     """
 
     def read(node: NodeReader) -> VTensor:
@@ -87,9 +88,13 @@ def _flattened(node: NodeReader, sizes: Sequence[int]) -> Sequence[int]:
 
 
 def _axes(node: NodeReader, rank: int) -> set[int] | None:
-    """Return the axes that a node names, counted from 0 among ``rank`` axes; None if it names none.
+    """Return the indices, from 0, of the axes in a node's attribute ``axes``, or in its input 1.
 
-    They are an attribute, or from opset 13 on an input.
+    None if the node has neither.
+
+    Args:
+        node: an ONNX node Squeeze or Unsqueeze.
+        rank: the number of axes of the tensor; a negative index counts from the last one.
 
     Raises:
         ValueError: an axis does not exist, or occurs twice.
@@ -150,7 +155,7 @@ class Reshape:
     Args:
         shape: pairs of name and size, slowest first.
     Raises:
-        DimError: a name occurs twice, or ``shape`` has another number of elements.
+        DimError: a name occurs twice, or ``shape`` has another number of elements than x.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 2, "C": 3, "H": 4})
@@ -179,9 +184,10 @@ rewrite(
 
 
 def _single_slice(match: Match) -> dict[str, object] | None:
-    """Return the parameters of the Slice that takes the one gathered index, and y's shape.
+    """Return the parameters of the Slice and the Reshape that replace a Gather of one index.
 
-    None (the rule does not apply) if the index is outside x.
+    They are ``axes``, ``starts``, ``ends`` and ``steps``, which take this index alone, and
+    ``shape``, the Gather's output. None (the rule does not apply) if the index is outside x.
     """
     x, axis, place = match["x"], match["axis"], int(match.numbers["place"])
     size = x.size(axis)
@@ -207,10 +213,10 @@ def reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> Routine:
 
 
 class _Recounted(Routine):
-    """Share the bytes of x with y, in any layout of x for which y has one.
+    """The routine of a Reshape: the output y uses the memory of the input x.
 
     Attributes:
-        ways: for each layout that x may have, the layout of y that describes the same bytes.
+        ways: by layout of x, the layout of y that describes the same bytes.
     """
 
     def __init__(self, x: VTensor, y: VTensor) -> None:
@@ -223,13 +229,19 @@ class _Recounted(Routine):
         self.ways = ways
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
-        """Return None if x's and y's layout in ``row`` describe the same bytes, else why not."""
+        """Return None if the layouts in ``row``, x's and y's, describe the same bytes.
+
+        Otherwise return the reason why the routine does not take them.
+        """
         fits = self.ways.get(row[0]) == row[1]
         return None if fits else f"y does not lie in {row[1]} where x lies in {row[0]}"
 
 
 def _order(node: Naming | NodeReader, rank: int) -> list[int]:
-    """Return for each axis of a transpose's output the axis of the input."""
+    """Return, for each axis of a Transpose's output, the index of the input's axis that it is.
+
+    ``rank`` is the number of axes.
+    """
     return list(node.attribute("perm") or reversed(range(rank)))
 
 
@@ -306,9 +318,10 @@ class Rename:
 
 
 def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
-    """Return for each size the neighbouring dims of x whose sizes multiply to it.
+    """Divide the dims of ``x``, in order, into a group for each number in ``sizes``.
 
-    The list is empty if x's dims cannot be divided so.
+    The number is the product of the sizes in its group. The result has the dims of each group. It
+    is empty if the dims cannot be divided in this way.
     """
     remaining, parts = list(x.dims), list[list[str]]()
     for size in sizes:
@@ -324,9 +337,10 @@ def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
 
 
 def _restored_names(match: Match) -> dict[str, object] | None:
-    """Return the value ``names`` of the rule ``reshape_back``: pairs of old and new dims of x.
+    """Return, under the key ``names``, the renaming of x's dims that replaces two Reshapes.
 
-    None (the rule does not apply) if the last reshape does not restore x's sizes.
+    It is pairs of a dim of x and its new name. None (the rule does not apply) if the second Reshape
+    does not restore the sizes of x.
     """
     x, inner = match["x"], dict(match["inner"])
     order = match.parameters.get("order") or [(dim, dim) for dim in inner]

@@ -45,9 +45,10 @@ def _cropped(y: Array, _scale: float, exact: float, length: int, box: Box) -> Ar
     return begin * (length - 1) + y * (end - begin) * (length - 1) / (exact - 1)
 
 
-#: By ``coordinates``, the function that returns the coordinates in x of y's elements. It gets the
-#: indices of y, the scale, y's size before it was rounded, x's size, and the box that is cropped
-#: out of x. The result has the precision of the indices.
+#: By ``coordinates``, a function that maps the elements of y, along one dim, to coordinates in x.
+#: Its arguments are the indices of y's elements, the scale, y's size before it was rounded, x's
+#: size, and the begin and end of the box that is cropped out of x. The coordinates have the element
+#: type of the indices.
 COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
@@ -57,7 +58,8 @@ COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
     "tf_half_pixel_for_nn": lambda y, scale, *_: (y + 0.5) / scale,
     "tf_crop_and_resize": _cropped,
 }
-#: Half the distance of two elements, plus a tolerance for coordinates computed in f32.
+#: Half the distance of two elements, plus a tolerance: f32 coordinates halfway between two elements
+#: are inexact.
 HALF_STEP = 0.5 + 1e-6
 #: By ``nearest_mode``, the function that rounds coordinates to indices of elements.
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {
@@ -66,21 +68,22 @@ ROUNDINGS: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-#: Values of ``coordinates``, each with values of ``nearest_mode``, for which whole scales repeat
-#: elements.
+#: By ``coordinates``, the values of ``nearest_mode`` with which a whole scale s repeats each
+#: element of x s times.
 REPEATING = {
     "asymmetric": ("floor",),
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
     "pytorch_half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
 }
-#: A scale with a numerator below this is exact: no other quotient of sizes below 2**14 rounds to
-#: the same f32.
+#: An f32 scale is read as an exact quotient if its numerator is below this: no other quotient of
+#: sizes below 2**14 rounds to the same f32.
 EXACT_NUMERATOR = 1 << 10
 #: The size from which on coordinates are computed in f64: f32 is spaced by 1/2 there, and cannot
 #: hold coordinates in between.
 F64_SIZE = 1 << 22
 
-#: The parameters that ONNX has in another form; the others are attributes, with equal defaults.
+#: The parameters that are no attributes of the same name in ONNX. The others are, with the same
+#: defaults.
 _CONVERTED = ("axes", "sizes", "scales", "roi", "coordinates")
 
 
@@ -119,10 +122,11 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def scaled(node: NodeReader, old: int, scale: float) -> tuple[int, float]:
-    """Return the size ``old`` times ``scale``, and the scale before it was rounded to f32.
+    """Return a dim's new size, ``old`` times ``scale``, and the exact scale.
 
-    A scale that is a quotient of two sizes, rounded to f32, gives the size in its numerator, as
-    exporters mean it. For other scales the product in f32 is rounded down, as in ONNX Runtime.
+    Exporters divide two sizes and round the quotient to the f32 ``scale``. If the nearest whole
+    size divided by ``old`` rounds to ``scale``, this size and the unrounded quotient are returned.
+    Otherwise the product in f32 is rounded down, as in ONNX Runtime, and ``scale`` is returned.
     """
     if not 0 < scale < inf:
         text = f"Resize {node.name!r}: a scale of {scale}, which must be above 0 and finite"
@@ -152,7 +156,10 @@ def _write(node: NodeWriter, op: Resize) -> None:
 
 
 def _constant_row(node: NodeReader, index: int, length: int) -> list[Any]:
-    """Return input ``index``, a constant of ``length`` numbers, as a list; empty if absent."""
+    """Return the numbers in a node's constant input ``index``; an empty list if it is absent.
+
+    If there are not ``length`` numbers, an error says that the node is not supported.
+    """
     row: list[Any] = node.constant(index).tolist() if node.has(index) else []
     if row and len(row) != length:
         raise node.refuse(f"input {index} has {len(row)} numbers, not {length}")
@@ -160,10 +167,10 @@ def _constant_row(node: NodeReader, index: int, length: int) -> list[Any]:
 
 
 def _read_scales(node: NodeReader) -> VTensor:
-    """Read Upsample, or Resize of opset 10, as one Resize or two; return the output.
+    """Read ONNX's Upsample, or its Resize of opset 10, as one Resize or two; return the output.
 
-    Coordinates are ``asymmetric``. Dims that grow are resized first, coordinates rounded down; then
-    dims that shrink, coordinates rounded up.
+    Coordinates are ``asymmetric``. The first Resize is along dims that grow, and rounds coordinates
+    down. The second is along dims that shrink, and rounds them up.
     """
     x = node.input(0)
     scales = node.attribute("scales") if node.opset < 9 else node.constant(1).tolist()
@@ -220,13 +227,15 @@ class Resize:
     Args:
         axes: the dims that are resized.
         sizes: sizes of y along these dims.
-        scales: factor from x's size to y's along each, before y's size was rounded.
+        scales: factor from x's size to y's along each of these dims, before y's size was rounded.
         mode: ``nearest``, ``linear`` or ``cubic``.
         coordinates: the map of coordinates, ONNX's coordinate_transformation_mode.
         nearest_mode: how ``nearest`` rounds a coordinate to an element.
         cubic_coeff_a: slope of the cubic at distance 1.
-        exclude_outside: True weighs neighbours beyond the border by 0, and the others more.
-        antialias: True takes neighbours, where y is smaller, from a range wider by 1 / scale.
+        exclude_outside: True gives neighbours beyond the border the weight 0, and scales the other
+            weights so that they add up to 1.
+        antialias: True blends elements, where y is smaller than x, from a range that is wider by
+            the factor 1 / scale.
         roi: begin and end along each axis, as fractions of x's size, for ``tf_crop_and_resize``.
         extrapolation_value: value outside x, for ``tf_crop_and_resize``.
     Raises:
@@ -259,9 +268,13 @@ class Resize:
 
 
 def _places(op: Resize, index: int, length: int, precision: type = np.float64) -> Array:
-    """Return the coordinate in x of each element of y along axis number ``index`` of ``op.axes``.
+    """Return the coordinate in x, in elements, of each element of y along one dim.
 
-    ``length`` is x's size along it; ``precision`` the type of the computation.
+    Args:
+        op: the Resize.
+        index: the index of the dim in ``op.axes``.
+        length: x's size along the dim.
+        precision: the type in which coordinates are computed, and returned.
     """
     scale, box = op.scales[index], op.roi[index] if op.roi else (0.0, 1.0)
     size = op.sizes[index]
@@ -271,10 +284,10 @@ def _places(op: Resize, index: int, length: int, precision: type = np.float64) -
 
 
 def _nearest(op: Resize, index: int, length: int) -> Array:
-    """Return the index in x of the nearest element for each element of y along an axis.
+    """Return, for each element of y along a dim, the index of the nearest element of x.
 
-    Arguments are as for ``_places``. Coordinates are computed in f32, as in ONNX Runtime, for sizes
-    below ``F64_SIZE``.
+    ``index`` is the dim's index in ``op.axes``, ``length`` is x's size along it. Coordinates are
+    computed in f32, as in ONNX Runtime, if both sizes are below ``F64_SIZE``.
     """
     precision = np.float32 if max(length, op.sizes[index]) < F64_SIZE else np.float64
     places = _places(op, index, length, precision).astype(np.float64)
@@ -283,10 +296,10 @@ def _nearest(op: Resize, index: int, length: int) -> Array:
 
 
 def _onednn_nearest(size: int, length: int) -> Array:
-    """Return the index in x of the element that oneDNN takes for each of ``size`` elements of y.
+    """Return, for each element of y along a dim, the index in x of the element that oneDNN takes.
 
-    oneDNN computes (y + 1/2) * length / size - 1/2 in f32, in this order, and rounds halves up.
-    ``length`` is x's size.
+    For index y, oneDNN computes (y + 1/2) * length / size - 1/2 in f32, in this order, and rounds
+    to the nearest, halves up. ``size`` and ``length`` are the sizes of y and of x.
     """
     y = np.arange(size, dtype=np.float32)
     places = (y + np.float32(0.5)) * np.float32(length) / np.float32(size) - np.float32(0.5)
@@ -294,9 +307,13 @@ def _onednn_nearest(size: int, length: int) -> Array:
 
 
 def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
-    """Return the indices of x's neighbours of each element of y along an axis, and their weights.
+    """Return the elements of x that are blended to each element of y along a dim.
 
-    Both arrays have a row for each element of y. Arguments are as for ``_places``.
+    ``index`` is the dim's index in ``op.axes``, ``length`` is x's size along it.
+
+    Returns:
+        Two arrays with a row for each element of y: the indices of the elements of x, and their
+        weights, which add up to 1 unless all are 0.
     """
     places = _places(op, index, length).reshape(-1, 1)
     shrink = min(op.scales[index], 1.0) if op.antialias else 1.0
@@ -311,9 +328,10 @@ def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
 
 
 def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
-    """Return the weighted sum of neighbours along ``axis``; weight 0 leaves out even a NaN.
+    """Return ``x`` resized along the axis with the index ``axis``, by weighted sums of elements.
 
-    ``near`` and ``weights`` are results of ``_neighbours``.
+    ``near`` and ``weights`` are the results of ``_neighbours``. An element with weight 0 is left
+    out, even if it is NaN.
     """
     result = np.zeros((), x.dtype)
     for tap in range(near.shape[1]):
@@ -323,9 +341,9 @@ def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
 
 
 def _outside(op: Resize, x: Tensor) -> Array:
-    """Return which elements of y are sampled outside of x, as truth values that broadcast to y.
+    """Return an array that is True where an element of y is sampled outside of x.
 
-    There can be such elements only with ``tf_crop_and_resize``.
+    It broadcasts to the shape of y. Only coordinates ``tf_crop_and_resize`` can be outside.
     """
     outside: Array = np.zeros((1,) * len(x.dims), bool)
     if op.coordinates == "tf_crop_and_resize":
@@ -357,10 +375,11 @@ def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
 
 
 def _repeats(op: Resize, index: int, length: int) -> bool:
-    """Return whether y repeats each element of x equally often along an axis, whatever x's size is.
+    """Return whether y repeats each element of x ``scale`` times along a dim, for any size of x.
 
-    Arguments are as for ``_places``. Element y of the output is then element y / scale or
-    (y + 1/2) / scale of x, rounded down; the latter is never whole.
+    ``index`` is the dim's index in ``op.axes``, ``length`` is x's size along it. If so, the element
+    with index y takes the element of x at y / scale or (y + 1/2) / scale, rounded down. The second
+    quotient is never whole.
     """
     scale = op.scales[index]
     if op.mode != "nearest" or not float(scale).is_integer():
@@ -370,10 +389,10 @@ def _repeats(op: Resize, index: int, length: int) -> bool:
 
 
 def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
-    """Return True if oneDNN, which samples at even distances, gives the same y, else the reason.
+    """Return True if oneDNN computes the same output, else the reason why not, as text.
 
-    In linear mode oneDNN also adds neighbours of weight 0, which is NaN if one is infinite; a
-    Resize with such neighbours is declined.
+    oneDNN samples at even distances. In linear mode it also adds elements of weight 0, which gives
+    NaN if one is infinite; so a Resize with such elements is declined.
     """
     if op.mode == "cubic":
         return "resamples to the nearest, or linearly"

@@ -27,7 +27,7 @@ from vtensor.tensor import VTensor
 #: GridSample's modes by their names before opset 20.
 _OLD_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
-#: A grid's dim names in ONNX's order of axes, by the number of the image's axes.
+#: By number of axes of GridSample's image, the dim names of its grid in ONNX's order of axes.
 _GRIDS = {rank: f"{names.replace(' C', '')} axis" for rank, names in IMAGES.items()}
 
 
@@ -108,7 +108,8 @@ def gridsample(ctx: Context, op: GridSample, x: PTensor, grid: PTensor, y: PTens
     y.data()[...] = stored(values, y.dtype)
 
 
-#: The most places at which a box is sampled along a dim: data may decide their number.
+#: The most coordinates at which a box is sampled along a dim. It is a limit because the sizes of
+#: boxes, which are data, may decide the number.
 _MOST_SAMPLES = 1 << 12
 
 
@@ -147,13 +148,14 @@ class RoiAlign:
     Args:
         output_size: bins along H and W.
         mode: ``avg`` or ``max``.
-        sampling_ratio: places along each dim of a bin; 0 is the elements that it spans, rounded up.
+        sampling_ratio: number of samples along each dim of a bin; 0 means as many as the bin spans
+            elements of x, rounded up.
         spatial_scale: elements of x for a distance of 1 in boxes.
         half_pixel: True: centres of elements are at halves; False: they are at whole numbers, and
             a box spans at least one element.
     Raises:
         DimError: a box does not have four corners, or x has no elements.
-        InputError: in a run: an index in image is outside N, or a box is too large to be sampled.
+        InputError: in a run, an index in image is outside N, or a box is too large to be sampled.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 38, "W": 50})
@@ -177,13 +179,18 @@ class RoiAlign:
 
 
 def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
-    """Return the coordinates, in elements, at which a box is sampled along a dim.
+    """Return the coordinates, in elements of the image, at which a box is sampled along a dim.
 
-    The result has a row for each bin. ``begin`` and ``end`` are the box's ends along the dim,
-    ``bins`` is the number of its bins.
+    Args:
+        op: the RoiAlign.
+        begin, end: the ends of the box along the dim, in elements.
+        bins: the number of bins into which the box is divided along the dim.
+
+    Returns:
+        An array with a row of coordinates for each bin.
 
     Raises:
-        InputError: the box is too large.
+        InputError: the box is so large that it would be sampled at more than ``_MOST_SAMPLES``.
     """
     size = end - begin if op.half_pixel else max(end - begin, 1.0)
     spanned = op.sampling_ratio or max(np.ceil(size / bins), 0)
@@ -203,7 +210,10 @@ def _is_near(places: Array, size: int) -> Array:
 
 
 def _box_values(op: RoiAlign, image: Array, box: Array) -> Array:
-    """Return the values of a box (its four corners) of one image (1 C H W), as an array C H' W'."""
+    """Return the output for one box of one image: an array C H' W', a value for each bin.
+
+    ``image`` is 1 C H W; ``box`` has left, top, right and bottom, before ``spatial_scale``.
+    """
     left, top, right, bottom = box * op.spatial_scale
     height, width = op.output_size
     y, x = _places(op, top, bottom, height), _places(op, left, right, width)
@@ -237,7 +247,7 @@ def roialign(
         y.data()[place] = _box_values(op, x.data()[n : n + 1], box)
 
 
-#: The dim names of offsets and masks in ONNX's order of axes, by the number of the image's axes.
+#: By number of axes of DeformConv's image, the dim names of its offsets and masks, in ONNX's order.
 _OFFSET_DIMS = {rank: names.replace("C", "K") for rank, names in IMAGES.items()}
 
 
@@ -288,10 +298,10 @@ class DeformConv:
     Dims:
         x: N C W, N C H W or N C D H W    w: O I, then w, h w or d h w
         y: N C with C = O, and D H W
-        offset: N, y's D H W, and K: offset_group, d h w, then one for each spatial dim, merged
-        mask: as offset, with K: offset_group, d h w, merged; if absent, 1
+        offset: N, y's D H W, and K, which merges offset_group, d h w, and the dim of the offset
+        mask: N, y's D H W, and K, which merges offset_group and d h w; if absent, 1
     Args:
-        strides, pads, dilations: the window's, in elements; none given: 1, 0 and 1.
+        strides, pads, dilations: the window's, in elements; empty means 1, 0 and 1.
         group: number of equal parts of the channels.
         offset_group: number of equal parts of the channels that share offsets.
     Raises:

@@ -54,9 +54,10 @@ def _split_names(node: Naming) -> None:
 
 
 def _parts(node: NodeReader, size: int) -> Sequence[int]:
-    """Return the sizes of a split's outputs: as given, or else ``size`` in equal parts.
+    """Return the sizes of the outputs of an ONNX node Split along the split axis.
 
-    The last of these parts is smaller if ``size`` is no multiple.
+    If the node does not give them, ``size``, that of the input, is divided into equal parts. The
+    last part is smaller if ``size`` is no multiple of their number.
     """
     if sizes := node.constant(1).tolist() if node.has(1) else node.attribute("split"):
         return [int(part_size) for part_size in sizes]
@@ -126,15 +127,18 @@ class Slice:
 
 
 def _slices(op: Slice, x: VTensor | PTensor) -> dict[str, slice]:
-    """Return the slice along each of ``op.axes`` by dim; a start before x is moved to 0."""
+    """Return, for each of ``op.axes``, a Python slice with its start, end and step.
+
+    A start before the first element of ``x`` is moved to it.
+    """
     rows = zip(op.axes, op.starts, op.ends, op.steps, strict=True)
     return {dim: slice(max(start, -x.size(dim)), end, step) for dim, start, end, step in rows}
 
 
 def _slice_run(cut: slice, size: int) -> tuple[int, int, int]:
-    """Return how many of ``size`` elements a slice takes, the first one's index, and the increment.
+    """Return what a slice takes of ``size`` elements: (count, index of the first, increment).
 
-    ``size`` may be symbolic.
+    ``size`` may be symbolic. If the slice takes nothing, count and index are 0.
 
     >>> _slice_run(slice(1, -1, 2), 6), _slice_run(slice(9, -9, -3), 6)
     ((2, 1, 2), (2, 5, -3))
@@ -152,7 +156,7 @@ def _slice_run(cut: slice, size: int) -> tuple[int, int, int]:
 
 
 def _slice_runs(op: Slice, x: VTensor) -> dict[str, tuple[int, int, int]]:
-    """Return the result of ``_slice_run`` for each of ``op.axes``, by dim."""
+    """Return, by dim of ``op.axes``, the slice's count, first index in x, and increment."""
     return {dim: _slice_run(cut, x.size(dim)) for dim, cut in _slices(op, x).items()}
 
 
@@ -243,15 +247,16 @@ def compress(ctx: Context, op: Compress, x: PTensor, y: PTensor) -> None:
     y.data()[...] = x.data().take(np.array(op.kept, np.int64), list(x.dims).index(op.axis))
 
 
-#: The most indices along a dim that the rule ``roll`` lists.
+#: The most indices in the parameter ``kept`` of a Compress that the rule ``roll`` makes.
 MOST_PLACES = 4096
 
 
 def _two_slices(match: Match) -> dict[str, object] | None:
-    """Return as ``kept`` the indices of the first slice, then those of the second.
+    """Return, under the key ``kept``, the indices in x of the elements of two concatenated slices.
 
-    None (the rule does not apply) if there are more than ``MOST_PLACES``, or the slices
-    are not along the dim of the Concat.
+    They are the indices of the first slice, then those of the second. None (the rule does not
+    apply) if there are more than ``MOST_PLACES``, or the slices are not along the dim of the
+    Concat.
     """
     known, axis = match.parameters, match.parameters["axis"]
     if known["axes"] != (axis,) or match.output.size(axis) > MOST_PLACES:

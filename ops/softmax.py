@@ -44,12 +44,12 @@ A = TypeVar("A", bound=Along)
 
 
 def _along(cost: int, *more: Trait) -> Callable[[type[A]], type[A]]:
-    """Return a decorator that registers an operator along some dims.
+    """Return a decorator that registers an operator that computes along some dims.
 
-    Up to opset 12, ONNX's ``axis`` means the dims from that one to the last.
+    ONNX has one attribute ``axis``. Up to opset 12 it means all dims from that one to the last.
 
     Args:
-        cost: operations for each element.
+        cost: the number of operations for each element.
         more: the operator's traits besides ``Cost``.
     """
 
@@ -165,7 +165,7 @@ def eigen_hardmax(ctx: Context, op: Hardmax, x: VTensor, y: VTensor) -> Routine:
 
 
 def _below(values: Array, axes: tuple[int, ...]) -> Array:
-    """Return each element minus the largest one along ``axes``."""
+    """Return ``values``, from each of which the largest one along ``axes`` is subtracted."""
     return np.asarray(values - values.max(axes, keepdims=True, initial=-np.inf))
 
 
@@ -173,7 +173,8 @@ def _below(values: Array, axes: tuple[int, ...]) -> Array:
 def softmax(ctx: Context, op: Softmax, x: PTensor, y: PTensor) -> None:
     axes = positions(x, op.axis)
     power = np.exp(_below(x.data(), axes))
-    # A sum of ones stops growing at 256 in bf16, and at 2**24 in f32.
+    # In a narrow type the sum of many numbers stops growing: a sum of ones at 256 in bf16, and at
+    # 2**24 in f32.
     total = power.sum(axes, keepdims=True, dtype=np.float64)
     y.data()[...] = power / total.astype(power.dtype)
 

@@ -30,7 +30,10 @@ from vtensor.tensor import VTensor
 
 @dataclass(frozen=True)
 class _Step:
-    """The shared parameters and ``compute`` of optimizers."""
+    """The shared parameters and ``compute`` of optimizers.
+
+    A *state* is a tensor that an optimizer carries from one update to the next, such as a momentum.
+    """
 
     norm_coefficient: float = param(default=0.0)
 
@@ -58,11 +61,11 @@ S = TypeVar("S", bound=_Step)
 
 
 def _spelling(cls: type[_Step]) -> Spelling:
-    """Return the ONNX spelling of an optimizer, in which one node updates any number of tensors.
+    """Return the ONNX spelling of an optimizer, which says how ONNX nodes are read as it.
 
-    Reading the node adds an operator for each tensor.
+    One ONNX node updates any number of tensors; it is read as an operator for each tensor.
     """
-    kinds = 2 + cls.states  # tensors, their gradients, their states
+    kinds = 2 + cls.states  # of each tensor: itself, its gradient, its states
 
     def names(node: Naming) -> None:
         many = (len(node.roles) - 2) // kinds
@@ -116,7 +119,7 @@ def _training(cls: type[S]) -> type[S]:
 class Momentum(_Step):
     """Update x by gradient descent with momentum v.
 
-    g = gradient + norm_coefficient * x, v' = alpha * v + beta * g (the first time beta is 1),
+    g = gradient + norm_coefficient * x, v' = alpha * v + beta * g (at the first update beta is 1),
     x' = x - rate * v', or with Nesterov's momentum x - rate * (g + alpha * v')
 
     Dims:
@@ -204,7 +207,7 @@ class Adam(_Step):
 
     g = gradient + norm_coefficient * x, v' = alpha * v + (1 - alpha) * g,
     h' = beta * h + (1 - beta) * g^2, x' = (1 - norm_coefficient_post) * (x - r * v' / (sqrt(h') +
-    epsilon)), where r is rate * sqrt(1 - beta^count) / (1 - alpha^count), the first time rate
+    epsilon)), where r is rate * sqrt(1 - beta^count) / (1 - alpha^count), at the first update rate
 
     Dims:
         rate: one element    count: one element, the number of earlier updates
@@ -256,23 +259,26 @@ class Adam(_Step):
 
 
 def _one_minus_power(decay: float, count: Expression) -> Expression:
-    """Return 1 - decay^count for a count above 0, accurate near 0."""
+    """Return the expression 1 - decay^count for a count above 0; it is accurate near 0."""
     return -(count * (log(decay) if decay > 0 else -inf)).expm1()
 
 
-#: The element types that Eigen takes.
+#: The element types that Eigen takes for all operands of an optimizer, and for ``count``.
 _STEPPED = {"": eigen.FRACTIONS, "count": ["s64"]}
 
 
 def _orders(op: _Step, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor) -> list[Layout]:
-    """Return for each tensor the layout in x's order of dims; rate and count keep their own."""
+    """Return a layout for each operand: x's order of dims; for rate and count their own order."""
     return [Layout.plain(t.dims) for t in (rate, count, *[x] * (1 + len(rest)))]
 
 
 def _result_expression(
     op: Any, result: int, rate: Expression, count: Expression, x: Expression, *rest: Expression
 ) -> Expression:
-    """Return the expression of output number ``result`` of an optimizer: x is 0, states follow."""
+    """Return the expression of one output of an optimizer.
+
+    Output 0 is the new x; the new states follow. ``rest`` is the gradient, then the states.
+    """
     gradient, *states = rest
     g = gradient + op.norm_coefficient * x
     results: tuple[Expression, ...] = op.expressions(rate, count.to("f32"), x, g, *states)

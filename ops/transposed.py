@@ -32,9 +32,10 @@ def _read(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Sizes]:
-    """Return strides, pads, dilations and output_padding of a node by name.
+    """Return ``strides``, ``pads``, ``dilations`` and ``output_padding`` of an ONNX node, by name.
 
-    ``output_shape`` and ``auto_pad`` are turned into pads.
+    If the node has ``output_shape`` or an ``auto_pad``, pads and output_padding are those that give
+    this output.
     """
     sizes = [x.size(dim) for dim in spatial(x.dims)]
     rank = len(sizes)
@@ -83,13 +84,14 @@ class ConvTranspose:
         y: x's, with C = O * group
         H' = (H - 1)*stride + dilation*(h - 1) + 1 + output_padding - pads, likewise D' and W'.
     Args:
-        strides: distance of two kernels over D, H and W, in elements; none given: 1.
-        pads: elements cut off at begin D, H, W, then at end D, H, W; none given: 0.
-        dilations: distance of neighbours in the kernel, in elements; none given: 1.
-        output_padding: elements added at end D, H, W before the cut; none given: 0.
+        strides: distance of neighbouring kernels over D, H and W, in elements; empty means 1.
+        pads: elements cut off at begin D, H, W, then at end D, H, W; empty means 0.
+        dilations: distance of neighbours in the kernel, in elements; empty means 1.
+        output_padding: elements added at end D, H, W before the cut; empty means 0.
         group: number of equal parts of the channels.
     Raises:
-        DimError: x and w disagree on the number of channels or of spatial dims, or nothing is left.
+        DimError: x and w disagree on the number of channels or of spatial dims, or y has no
+            elements.
         NoInvokerError: no library takes this call on this device.
     Cost:
         2 * N*C*H*W * O*h*w floating-point operations.
@@ -117,7 +119,10 @@ class ConvTranspose:
         return one_output(ctx, self, [x, w], {**x.dims, "C": w.size("O") * self.group, **sizes})
 
     def whole(self, x: Tensor) -> tuple[Sizes, Sizes, Sizes, Sizes]:
-        """Return strides, pads, dilations and output_padding, with defaults for x's dims."""
+        """Return strides, pads, dilations and output_padding for the spatial dims of ``x``.
+
+        An empty parameter is replaced by its default: 1 for each dim, or 0.
+        """
         ones, zeros = (1,) * len(spatial(x.dims)), (0,) * len(spatial(x.dims))
         pads, extra = self.pads or zeros + zeros, self.output_padding or zeros
         return self.strides or ones, pads, self.dilations or ones, extra
@@ -169,7 +174,7 @@ class Col2Im:
     Args:
         image_shape: sizes of y along its spatial dims.
         block_shape: sizes of a window.
-        strides, pads, dilations: the windows', in elements; none given: 1, 0 and 1.
+        strides, pads, dilations: the windows', in elements; empty means 1, 0 and 1.
     Raises:
         DimError: x does not have the image's number of windows, or K is no multiple of a window.
 

@@ -19,7 +19,10 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 
 def _error_function(x: Array) -> Array:
-    """Return the error function of ``x``; for integers as f32, as ONNX's reference does."""
+    """Return the error function of ``x``.
+
+    For integers the result is f32, as in ONNX's reference implementation.
+    """
     return np.asarray(_erf(x).astype("f4") if x.dtype.kind in "iu" else _erf(x))
 
 

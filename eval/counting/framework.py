@@ -8,7 +8,8 @@ from eval.counting.source import cpp_lines, python_lines
 from eval.counting.units import ROOT
 from eval.figures.paper import paper
 
-#: By folder or file: the paper's counterpart in words, and the keys of its count in ``paper.toml``.
+#: By folder or file of this repository: what the paper counts in its place, in words, and the keys
+#: in ``paper.toml`` of the paper's number of lines; no keys if the paper does not count it.
 COUNTERPARTS = {
     "resolver": ("partial evaluator and runtime layouts", ("framework", "partial_evaluator")),
     "resolver/extend.py": ("insertion of conversions, among them", ("framework", "insertion")),
@@ -34,8 +35,10 @@ CONTRADICTION = (
 
 
 def folders() -> list[dict[str, Any]]:
-    """Return a row for each key of ``COUNTERPARTS``: its lines of code in Python and C++, the
-    paper's counterpart, and the paper's count, which is None if it has none.
+    """Return a row for each folder or file in ``COUNTERPARTS``, with its numbers of lines of code.
+
+    A row has the lines in Python (``python``) and C++ (``cpp``), what the paper counts in its place
+    (``counterpart``) and the paper's number of lines (``paper``), None if the paper has none.
     """
     rows = []
     for folder, (counterpart, keys) in COUNTERPARTS.items():

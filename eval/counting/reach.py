@@ -1,8 +1,9 @@
 """The units of code that an operator reaches, by the names that its class and its invokers use.
 
-The registry says where the class and the invokers are defined. From there every name is followed
-into ``ops/``, the folders of the libraries, and through a library's Python binding into
-``native/``. All other code is the framework's and counts for no operator.
+A unit is a top-level statement or definition of a file (``eval/counting/units.py``). The registry
+says where the class and the invokers are defined. From there every name is followed into ``ops/``,
+the folders of the libraries, and through a library's Python binding into ``native/``. All other
+code is the framework's and counts for no operator.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ SIXTEEN = (
     *("Conv2D", "DepthwiseConv2D", "MatMul", "BiasAdd", "BatchNorm", "Relu", "Relu6", "MaxPool"),
     *("AvgPool", "Concat", "Add", "Mul", "Softmax", "LRN", "Pad", "Mean"),
 )
-#: The libraries whose code is counted; a unit that invokers of several reach counts for the first.
+#: The libraries whose code is counted. A unit that the invokers of several libraries reach is
+#: counted for the first of them.
 LIBRARIES = ("onednn", "eigen", "numpy")
 #: Names that code uses to read and write ONNX; the layout-aware baseline has no such code.
 ONNX = frozenset(("NodeReader", "NodeWriter", "Naming", "Spelling"))
-#: A unit that at least so many operators reach is generic, no longer a helper of a family.
+#: A unit that at least so many operators reach has the tier ``generic``; with fewer, but more than
+#: one, it has the tier ``family``.
 GENERIC_FROM = 8
-#: By library: how Python code names the library's extension module.
+#: By library: the prefixes with which Python code calls functions of its extension module.
 _MODULES = {"onednn": ("dnnl.",), "eigen": ("native.load().", "load().")}
 
 
 def zone(path: str) -> str:
-    """Return ``ops`` for a file of operators, the library's name for a file of a library, else "".
+    """Return the part of the repository to which a file belongs, or "" if its code is not counted.
+
+    It is ``ops`` for a file of operators, also of the baseline's, and the library's name for a file
+    of a library.
 
     Args:
         path: the file, relative to the root of the repository.
@@ -48,10 +54,10 @@ def zone(path: str) -> str:
 
 
 def tiers() -> Mapping[Unit, str]:
-    """Return the tier of each unit that an operator reaches.
+    """Return the tier of each unit that at least one operator reaches.
 
-    It is ``own`` if one operator reaches the unit, ``family`` if fewer than ``GENERIC_FROM`` do,
-    else ``generic``.
+    The tier is ``own`` if one operator reaches the unit, ``family`` if fewer than ``GENERIC_FROM``
+    operators do, else ``generic``.
     """
     return _tiers(Counter(unit for name in _known() for unit in reached(name)))
 
@@ -65,10 +71,11 @@ def _tiers(counts: Mapping[Unit, int]) -> Mapping[Unit, str]:
 
 @cache
 def reached(name: str) -> Mapping[Unit, str]:
-    """Return every unit that an operator reaches, with its part: ``operation``, or a library.
+    """Return the units that an operator reaches, each with a part: ``operation`` or a library.
 
-    A unit outside ``ops/`` belongs to its library. A unit of ``ops/`` belongs to ``operation`` if
-    the operator's class reaches it, else to the first library whose invokers reach it.
+    The part says what the unit is counted for. A unit outside ``ops/`` is counted for its library.
+    A unit of ``ops/`` is counted for ``operation`` if the operator's class reaches it, else for the
+    first library whose invokers reach it.
     """
     info, parts = _known()[name], dict[Unit, str]()
     roots = {"operation": set(_standing(info.file, info.line))}
@@ -85,9 +92,9 @@ def reached(name: str) -> Mapping[Unit, str]:
 
 @cache
 def baseline(name: str) -> frozenset[Unit]:
-    """Return all Python units that the operator ``name`` of the baseline reaches.
+    """Return all Python units that an operator of the baseline, ``eval/layout_aware``, reaches.
 
-    The baseline is ``eval/layout_aware``.
+    ``name`` is the operator's name.
     """
     folder = ROOT / "eval" / "layout_aware"
     units = set[Unit]()
@@ -97,14 +104,14 @@ def baseline(name: str) -> frozenset[Unit]:
 
 
 def baseline_tiers() -> Mapping[Unit, str]:
-    """Return the tier of each unit of the baseline, as ``tiers`` does, over its 16 operators."""
+    """Return the tier (see ``tiers``) of each unit that an operator of the baseline reaches."""
     return _tiers(Counter(unit for name in SIXTEEN for unit in baseline(name)))
 
 
 def _is_of(unit: Unit, name: str) -> bool:
-    """Return whether a unit defines ``name``, or a decorator of the unit has it as an argument.
+    """Return whether a unit defines ``name``, or has it as a text in one of its decorators.
 
-    An import defines nothing.
+    An import does not define the names that it imports.
     """
     if name in unit.names:
         return not unit.target
@@ -114,9 +121,10 @@ def _is_of(unit: Unit, name: str) -> bool:
 
 
 def described() -> int:
-    """Return the number of lines of the libraries' descriptions, and of the handlers named there.
+    """Return the number of lines of the libraries' descriptions, with the functions named there.
 
-    A handler counts with the Python code that it reaches.
+    The descriptions are TOML files. The functions are in the libraries' ``handlers.py``; the Python
+    code that they reach is counted, too.
     """
     total = 0
     for library in LIBRARIES:
@@ -129,19 +137,19 @@ def described() -> int:
 
 
 def spells(unit: Unit) -> bool:
-    """Return whether a unit is code for reading or writing ONNX: it uses a name of ``ONNX``.
+    """Return whether a unit is code for reading or writing ONNX.
 
-    Classes and imports are not.
+    It is if it uses one of the names in ``ONNX`` and is neither a class nor an import.
     """
     return not isinstance(unit.node, ast.ClassDef) and not unit.target and bool(unit.uses & ONNX)
 
 
 def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[Unit]:
-    """Return units together with all units that they reach.
+    """Return ``units`` and all units that they use, directly or through other units.
 
     Args:
         units: the units to begin with.
-        barred: units that count only if they are among ``units``.
+        barred: units that are not followed; they are in the result only if they are in ``units``.
     """
     done, todo = set[Unit](), list(units)
     while todo:
@@ -155,7 +163,10 @@ def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[
 
 @cache
 def _followed(unit: Unit) -> frozenset[Unit]:
-    """Return the units that a unit uses; in C++ also the preprocessor lines of its file."""
+    """Return the units that a unit uses directly.
+
+    For a unit in C++ they include the one with its file's preprocessor lines.
+    """
     if unit.path.endswith((".py", ".pyi")):
         units = [used for name in unit.uses for used in _resolved(unit.path, name)]
         return frozenset(units) | frozenset(_bound(unit))
@@ -164,7 +175,7 @@ def _followed(unit: Unit) -> frozenset[Unit]:
 
 
 def _bound(unit: Unit) -> Iterator[Unit]:
-    """Yield the C++ units of the bindings that a Python unit calls in its library's module."""
+    """Yield the C++ bindings that a Python unit calls in the extension module of its library."""
     library = zone(unit.path)
     for name in unit.uses:
         for prefix in _MODULES.get(library, ()):
@@ -173,11 +184,11 @@ def _bound(unit: Unit) -> Iterator[Unit]:
 
 
 def _resolved(path: str, dotted: str) -> Iterator[Unit]:
-    """Yield the units that define a name used in a file, and the imports that lead there.
+    """Yield the units that define a name used in a file, and the units that import it there.
 
     Args:
         path: the file, relative to the root of the repository.
-        dotted: the name, with the part after its dots.
+        dotted: the name as it is used, with attributes: ``eigen.pad``.
     """
     if not zone(path):
         return
@@ -193,14 +204,14 @@ def _resolved(path: str, dotted: str) -> Iterator[Unit]:
 
 
 def _imported(module: str, inner: str, rest: str) -> Iterator[Unit]:
-    """Yield the units that define an imported name.
+    """Yield the units that define an imported name, or an attribute of an imported module.
 
-    As in Python, a name that a package's own file defines hides the module of that name.
+    As in Python, a name that a package's ``__init__`` defines hides a module of the same name.
 
     Args:
-        module: the module that is imported, or imported from.
+        module: the module that is imported, or from which a name is imported.
         inner: the name after ``from module import``; empty for ``import module``.
-        rest: the part of the used name after its first dot; empty if there is none.
+        rest: the attribute that is used, the part after the first dot; empty if there is none.
     """
     if inner and (path := _file(module)) is not None and _makes(path, inner):
         yield from _resolved(path, inner)
@@ -229,7 +240,7 @@ def _native(library: str, name: str) -> Iterable[Unit]:
 
 @cache
 def _index(library: str) -> Mapping[str, list[Unit]]:
-    """Return the units of a library's C++, by each name that they define."""
+    """Return, by name, the units of a library's C++ files that define the name."""
     units = dict[str, list[Unit]]()
     for file in sorted((ROOT / "native" / library).glob("*.[ch]*")):
         for unit in cpp_units(str(file.relative_to(ROOT))):
@@ -254,7 +265,7 @@ def _classes() -> frozenset[Unit]:
 
 
 def _bases(info: OperatorInfo) -> frozenset[Unit]:
-    """Return the units that define an operator's class and the operators from which it derives."""
+    """Return the units that define an operator's class and its base classes that are operators."""
     known = {operator.cls: operator for operator in _known().values()}
     rests = [known[cls] for cls in info.cls.__mro__ if cls in known]
     return frozenset(unit for operator in rests for unit in _standing(operator.file, operator.line))
@@ -262,7 +273,10 @@ def _bases(info: OperatorInfo) -> frozenset[Unit]:
 
 @cache
 def _standing(file: str, line: int) -> frozenset[Unit]:
-    """Return the unit that contains a line, as a set; empty for a file outside all zones."""
+    """Return the set of the one unit that contains a line of a file.
+
+    It is empty if the file's code is not counted (``zone``). Lines are numbered from 1.
+    """
     path = Path(file)
     if ROOT not in path.parents or not zone(str(path.relative_to(ROOT))):
         return frozenset()
@@ -271,7 +285,10 @@ def _standing(file: str, line: int) -> frozenset[Unit]:
 
 
 def _registering(info: OperatorInfo, library: str) -> Iterator[Unit]:
-    """Yield the loops and expressions of an operator's file that name operator and library."""
+    """Yield the top-level loops and expressions of an operator's file that register invokers.
+
+    They are those that contain the names of the operator and of the library as texts.
+    """
     path = str(Path(info.file).relative_to(ROOT))
     for unit in python_units(path):
         if isinstance(unit.node, ast.For | ast.Expr):

@@ -7,7 +7,7 @@ import io
 import re
 import tokenize
 
-#: Python tokens that do not make their line a line of code.
+#: Python tokens that do not make the line they are in a line of code.
 _SILENT = frozenset(
     (
         tokenize.COMMENT,
@@ -27,7 +27,7 @@ _CPP = re.compile(
     r"""|(?P<string>"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+')""",
     re.DOTALL,
 )
-#: Lines that only begin or end a string of documentation, after ``bare_cpp``: they are not code.
+#: What ``bare_cpp`` leaves of lines that only begin or end a string of documentation: not code.
 _DOC_REST = frozenset(('.Doc(R"', '")', '");', ";"))
 
 
@@ -49,11 +49,13 @@ def python_lines(text: str) -> set[int]:
 
 
 def bare_cpp(text: str, strings: bool = True) -> str:
-    """Return C++ without comments and the text of raw strings, with the same number of lines.
+    """Return C++ source without its comments and without the text inside its raw strings.
+
+    The number of lines stays the same.
 
     Args:
         text: the source.
-        strings: keep the text of ordinary strings; if false, it is removed, too.
+        strings: True keeps the text inside ordinary strings; False removes it, too.
     """
 
     def bare(match: re.Match[str]) -> str:
@@ -68,7 +70,7 @@ def bare_cpp(text: str, strings: bool = True) -> str:
 
 
 def cpp_lines(text: str) -> dict[int, str]:
-    """Return the lines of C++ that are code, without comments, by their numbers from 1.
+    """Return the lines of C++ source that are code, by line number, from 1; comments are removed.
 
     >>> cpp_lines('int a;  // one\\n\\n/* two\\n*/ int b;\\n')
     {1: 'int a;', 4: 'int b;'}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from eval.counting.source import cpp_lines
 
 DATA = Path(__file__).parents[1] / "data"
-#: VTensor's name of an operator by TensorFlow's, if the two differ.
+#: By TensorFlow's name of an operator, VTensor's name, if the two differ.
 NAMES = {
     "DepthwiseConv2dNative": "DepthwiseConv2D",
     "FusedBatchNorm": "BatchNorm",
@@ -22,7 +22,7 @@ NAMES = {
 }
 #: The values of ``Range.library`` for code that runs without a GPU, as all of VTensor's does.
 PROCESSOR = ("framework", "eigen", "mkldnn")
-#: The tiers whose lines are compared with VTensor's.
+#: The tiers whose lines are compared with VTensor's: lines of one operator, and of a family.
 CORE = ("own", "family")
 
 
@@ -34,9 +34,9 @@ class Range(NamedTuple):
         library: ``framework``, ``eigen``, ``mkldnn``, ``cudnn`` or ``cuda``.
         path: the file, in TensorFlow's repository.
         commit: the commit at which the lines were counted.
-        first, last: numbers, from 1, of the first and the last line.
-        code: how many of the lines are code.
-        layout: how many of the lines of code are about layouts.
+        first, last: the numbers, from 1, of the range's first and last line.
+        code: the number of lines of code in the range.
+        layout: the number of these lines that are about layouts.
         note: further entries ``key=value``; ``tensorflow_operator_loc.md`` explains all columns.
     """
 
@@ -52,12 +52,18 @@ class Range(NamedTuple):
 
     @property
     def tier(self) -> str:
-        """The range's tier: ``own``, ``family``, ``handler``, ``generic`` or ``infra``."""
+        """Who shares the range: ``own``, ``family``, ``handler``, ``generic`` or ``infra``.
+
+        ``tensorflow_operator_loc.md`` defines these tiers.
+        """
         return self._noted("tier")
 
     @property
     def blocks(self) -> str:
-        """Lines about layouts that ``layout_expression`` may miss, as ``64-65 206``; or ``all``."""
+        """The lines that count as about layouts whether or not ``layout_expression`` matches them.
+
+        They are given as text, such as ``64-65 206``, or ``all`` for the whole range.
+        """
         return self._noted("blocks")
 
     def _noted(self, key: str) -> str:
@@ -116,7 +122,10 @@ def distinct(
     tiers: Sequence[str] = CORE,
     libraries: Sequence[str] | None = None,
 ) -> int:
-    """Return the sum of ``lines`` over several operators; shared lines count once."""
+    """Return TensorFlow's number of lines of code for several operators; shared lines count once.
+
+    ``tiers`` and ``libraries`` are as for ``lines``.
+    """
     rows = {
         (row.path, row.first, row.last): row.code
         for operator in operators
@@ -133,9 +142,9 @@ def _of(operator: str, tiers: Sequence[str], libraries: Sequence[str] | None) ->
 
 
 def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
-    """Yield each range whose recount in a checkout differs from the data.
+    """Yield (range, lines of code, lines about layouts) of each range whose counts are wrong.
 
-    With it come the recounted numbers of lines of code, and of lines about layouts.
+    The numbers are counted again in a checkout; the range has those of the data.
 
     Args:
         checkout: a clone of TensorFlow's repository.
@@ -156,8 +165,9 @@ def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
 
 
 def layout_expression() -> re.Pattern[str]:
-    """Return the regular expression that finds lines about layouts, from section 5 of
-    ``tensorflow_operator_loc.md``.
+    """Return the regular expression that matches lines about layouts.
+
+    It is read from section 5 of ``tensorflow_operator_loc.md``.
     """
     notes = (DATA / "tensorflow_operator_loc.md").read_text()
     match = re.search(r"## 5 .*?```\n(.*?)\n```", notes, re.DOTALL)
@@ -175,7 +185,10 @@ def _blocks(row: Range) -> set[int]:
 
 
 def _shown(checkout: Path, commit: str, path: str) -> str:
-    """Return the text of a file at a commit; the clone's working tree does not matter."""
+    """Return the text of a file at a commit of the clone ``checkout``.
+
+    ``path`` is relative to the clone's root. The clone may have checked out any commit.
+    """
     command = ["git", "-C", str(checkout), "show", f"{commit}:{path}"]
     ran = subprocess.run(command, capture_output=True, check=False)
     if ran.returncode:
@@ -186,7 +199,10 @@ def _shown(checkout: Path, commit: str, path: str) -> str:
 
 @cache
 def peers() -> Mapping[tuple[str, str], int]:
-    """Return the numbers of lines of ONNX Runtime and PyTorch, by (framework, operator)."""
+    """Return the number of lines of code of an operator, by (framework, operator).
+
+    The frameworks are ONNX Runtime and PyTorch; lines of the tier ``infra`` do not count.
+    """
     lines = defaultdict[tuple[str, str], int](int)
     with (DATA / "peer_operator_loc.csv").open() as file:
         for row in csv.DictReader(file):

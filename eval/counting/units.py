@@ -16,7 +16,7 @@ from pathlib import Path
 from eval.counting.source import bare_cpp, cpp_lines, python_lines
 
 ROOT = Path(__file__).parents[2]
-#: Prefix of the name of a binding's unit, so that no C++ name equals it.
+#: Prefix of the names that bindings define for Python, so that they differ from all C++ names.
 BOUND = "python:"
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -34,11 +34,11 @@ class Unit:
 
     Attributes:
         path: the file, relative to the root of the repository.
-        lines: the numbers, from 1, of its lines of code.
-        names: the names that it defines.
-        uses: the names that occur in it, in Python with the part after their dots.
-        target: for an import, tuples of the name defined, the module, and the name in the module
-            ("" for the module itself); empty for other statements.
+        lines: the numbers, from 1, of the unit's lines of code.
+        names: the names that the unit defines.
+        uses: the names that occur in the unit; in Python with attributes, such as ``eigen.pad``.
+        target: for an import, (name defined here, module, name in the module) of each imported
+            name; the last is "" for the module itself. Empty for other statements.
         node: the statement in Python; None in C++.
     """
 
@@ -51,7 +51,7 @@ class Unit:
 
     @property
     def first(self) -> int:
-        """The number of its first line of code; 0 without lines."""
+        """The number, from 1, of the unit's first line of code; 0 if it has no line of code."""
         return min(self.lines, default=0)
 
 
@@ -84,11 +84,13 @@ def _made(node: ast.stmt) -> Iterator[str]:
 
 
 def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the ``target`` of an import, also of imports under an ``if``.
+    """Yield (name defined here, module, name in the module) of each name that a statement imports.
+
+    The last is "" if the name is the module itself. Imports in the body of an ``if`` count, too.
 
     Args:
-        node: any statement; other statements yield nothing.
-        module: the name of the module that has the statement.
+        node: any statement; one that imports nothing yields nothing.
+        module: the dotted name of the module that has the statement.
     """
     if isinstance(node, ast.If):
         for statement in node.body:
@@ -104,8 +106,9 @@ def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _used(node: ast.stmt) -> Iterator[str]:
-    """Yield the names in a statement, also with the part after their dots, and calls on the way:
-    ``eigen.pad``, ``native.load().pad``.
+    """Yield the names that a statement uses, also with attributes and calls without arguments.
+
+    Examples are ``eigen``, ``eigen.pad`` and ``native.load().pad``.
     """
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
@@ -126,9 +129,10 @@ def _dotted(node: ast.expr) -> str:
 
 @cache
 def cpp_units(path: str) -> tuple[Unit, ...]:
-    """Return the units of a C++ file.
+    """Return the units of a C++ file, whose path is relative to the root of the repository.
 
-    The last unit, without names, has the lines outside of definitions: preprocessor, namespaces.
+    The last unit defines no names. It has the lines outside of definitions: those of the
+    preprocessor and of namespaces.
     """
     text = (ROOT / path).read_text()
     code = cpp_lines(text)
@@ -138,15 +142,16 @@ def cpp_units(path: str) -> tuple[Unit, ...]:
 
 
 def _chunks(path: str, text: str, blank: str, code: dict[int, str]) -> Iterator[Unit]:
-    """Yield the units of a C++ file, which end at semicolons and braces outside all other braces.
+    """Yield the units of a C++ file.
 
-    Braces of namespaces are ignored.
+    A unit ends at a semicolon or a closing brace outside of all other braces; the braces of
+    namespaces do not count.
 
     Args:
-        path: the file.
-        text: its text without comments.
-        blank: the same without the text of strings.
-        code: its lines of code, by their numbers.
+        path: the file, relative to the root of the repository.
+        text: the file's text without comments.
+        blank: ``text`` without the text inside strings.
+        code: the file's lines of code, by their numbers from 1.
     """
     number, depth, words, begin = 1, 0, "", 0
     kept = text.split("\n")
@@ -168,9 +173,9 @@ def _chunks(path: str, text: str, blank: str, code: dict[int, str]) -> Iterator[
 
 
 def _ends(rest: str) -> bool:
-    """Return whether a closing brace ends a definition; ``rest`` is the line after the brace.
+    """Return whether a closing brace ends a definition, by ``rest``, what follows in its line.
 
-    It does not if a semicolon, a comma or a parenthesis follows.
+    It does not if that begins with a semicolon, a comma or a closing parenthesis.
     """
     return not rest.strip().startswith((";", ",", ")"))
 
@@ -178,14 +183,14 @@ def _ends(rest: str) -> bool:
 def _units(
     path: str, words: str, span: list[int], text: list[str], code: dict[int, str]
 ) -> Iterator[Unit]:
-    """Yield the units of a definition: each binding in it, and the definition without them.
+    """Yield a unit for each binding in a C++ definition, then one for the rest of the definition.
 
     Args:
-        path: the file.
-        words: the definition without comments and strings.
-        span: the numbers of its lines.
+        path: the file, relative to the root of the repository.
+        words: the definition's text, without comments and without the text inside strings.
+        span: the numbers, from 1, of the definition's lines.
         text: all lines of the file, without comments.
-        code: the file's lines of code, by their numbers.
+        code: the file's lines of code, by their numbers from 1.
     """
     lines = frozenset(span) & code.keys()
     uses = frozenset(_USED.findall(words))
@@ -202,7 +207,7 @@ def _units(
 
 
 def _statement(part: str) -> int:
-    """Return the number of lines up to the semicolon that ends the first statement of ``part``."""
+    """Return how many lines the first statement of the C++ text ``part`` takes."""
     depth, lines = 0, 1
     for letter in bare_cpp(part, strings=False):
         depth += (letter in "{(") - (letter in "})")
@@ -213,10 +218,10 @@ def _statement(part: str) -> int:
 
 
 def _defined(words: str) -> Iterator[str]:
-    """Yield the name that a definition defines; for a method the name of its class.
+    """Yield the name that a C++ definition defines, or nothing; for a method the class's name.
 
     Args:
-        words: the definition's text, without comments and strings.
+        words: the definition's text, without comments and without the text inside strings.
     """
     words = _TEMPLATE.sub("", words)
     head = re.split(r"[({=;]", words, maxsplit=1)[0].strip()

@@ -38,9 +38,9 @@ def names_of(module: Any) -> list[str]:
 
 
 def _ours(module: Any, name: str) -> bool:
-    """Return whether a name is a class or function of this repository.
+    """Return whether ``name`` in a module is a class or function of this repository.
 
-    In a module of errors only those count that are defined there.
+    In a module of errors, it must also be defined in that module, not imported.
     """
     value = getattr(module, name)
     home = getattr(value, "__module__", "") or ""

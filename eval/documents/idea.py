@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parents[2] / "docs"
 #: The instruction set of the paper's machine, on which oneDNN prefers blocks of channels.
 CAP = "sse41"
 LIBRARIES = ("onednn", "eigen")
-#: TensorFlow 1.14 has no oneDNN kernel of BiasAdd.
+#: Operators that must run on a given library: TensorFlow 1.14 has no oneDNN kernel of BiasAdd.
 PIN = {"BiasAdd": "eigen"}
 
 #: Width and height of a box, and the distance of two boxes' left ends, in pixels.
@@ -55,13 +55,16 @@ THEMES = {
 
 @dataclass(frozen=True)
 class Item:
-    """A box of a row.
+    """A box of the picture: a node, an input or an output of the network.
+
+    A row is the list of boxes of one plan, in order of execution. Above the row's usual lane there
+    is a second one, for conversions.
 
     Attributes:
-        name: the name of the node, or of an input or output of the network.
+        name: the name of the node, input or output.
         kind: ``conversion``, ``end`` (an input or output), or an operator's library.
         lines: the box's two lines of text.
-        reads: names of the items whose values it reads.
+        reads: the names of the items whose values this one reads.
     """
 
     name: str
@@ -87,7 +90,7 @@ def plan_items(optimize: str) -> list[Item]:
     """Return the boxes of the network's plan, in order of execution.
 
     Args:
-        optimize: the name of a level of optimisation, or of the only pass.
+        optimize: the name of a level of optimisation, or of the one pass that runs.
     """
     with Session(
         network(),
@@ -101,7 +104,10 @@ def plan_items(optimize: str) -> list[Item]:
 
 
 def list_items(graph: LoweredGraph) -> Iterator[Item]:
-    """Yield the boxes of a graph: its inputs, the nodes that run each time, its outputs."""
+    """Yield a box for each input of a graph, each node, and each output, in this order.
+
+    Nodes that read constants alone are left out.
+    """
     makers = {value: value for value in graph.inputs}
     for name in graph.inputs:
         yield Item(name, "end", (name, str(graph.values[name].layout)), ())
@@ -125,11 +131,11 @@ def list_items(graph: LoweredGraph) -> Iterator[Item]:
 def place_items(
     before: Sequence[Item], after: Sequence[Item]
 ) -> list[dict[str, tuple[float, int]]]:
-    """Return for each of two rows the items' columns and lanes (0 lower, 1 upper), by name.
+    """Return (column, lane) of each item, by name: in a dict for each of the two rows.
 
-    An item is in the column after the item before it, in the lower lane. A conversion that does not
-    read the item before it is in the upper lane, between the item that it reads and the one that
-    reads it. An item of ``after`` has the column of the item of ``before`` with the same name.
+    Lane 0 is the lower one, lane 1 the upper one. Items follow one another in the lower lane. A
+    conversion that does not read the item before it is in the upper lane, between the item that it
+    reads and its reader. Items with the same name in both rows have the same column.
     """
     lower = [item for item in before if not _is_aside(item, before)]
     columns = {item.name: float(column) for column, item in enumerate(lower)}
@@ -205,12 +211,14 @@ def _corner(place: tuple[float, int]) -> tuple[float, float]:
 
 
 def _draw_arrows(parent: Element, row: Sequence[Item], at: Mapping[str, tuple[float, int]]) -> None:
-    """Draw a line from each item to its readers; a line that would cross boxes goes above them.
+    """Draw an arrow from each item of a row to each of its readers.
+
+    An arrow that would cross boxes goes above them.
 
     Args:
-        parent: the element that gets the lines.
+        parent: the SVG element to which the arrows are added.
         row: the items.
-        at: column and lane of each item, by name.
+        at: (column, lane) of each item, by name.
     """
     taken = sorted(column for column, lane in at.values() if not lane)
     for item in row:

@@ -27,9 +27,9 @@ _INDEX_HEAD = """\
 
 
 def module_of(name: str) -> str:
-    """Return the module of ``ops`` from which an operator can be imported by its name; "" if none.
+    """Return the name of a module of ``ops`` from which an operator can be imported; "" if none.
 
-    The module that defines the class is preferred.
+    If there are several, it is the module that defines the operator's class.
     """
     cls = OPERATORS[name].cls
     modules = sorted(
@@ -48,7 +48,10 @@ def stub() -> str:
 
 
 def index() -> str:
-    """Return the text of the index: the operators of ``ops`` by file and line, then the rules."""
+    """Return the text of ``ops/index.txt``: a line for each operator, then for each rewrite rule.
+
+    Operators are in the order of their files and of their lines in them.
+    """
     known = registry()
     infos = [info for info in OPERATORS.values() if info.cls.__module__.startswith("ops.")]
     lines = [_INDEX_HEAD]

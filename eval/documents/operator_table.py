@@ -77,9 +77,10 @@ def opsets(spellings: list[Spelling]) -> str:
 
 
 def expanded() -> dict[str, int]:
-    """Return the ONNX operators that VTensor expands to their functions, with the first opset.
+    """Return the ONNX operators that VTensor replaces by ONNX's functions: first opset by name.
 
-    For each, at least one case of ONNX's suite passes without being computed while loading.
+    A function is a definition of an operator by other operators. For each operator returned, at
+    least one case of ONNX's test suite passes, and is not computed while the model is loaded.
     """
     since_of: dict[str, int] = {}
     for case in load().values():
@@ -102,7 +103,7 @@ def _history() -> Sequence[onnx.defs.OpSchema]:
 
 
 def own() -> list[str]:
-    """Return a row of Markdown for each ONNX operator that is read as an operator of ``ops``."""
+    """Return, for each ONNX operator that is read as one of ``ops``, a row of a Markdown table."""
     registry()
     rows: dict[str, list[tuple[Spelling, OperatorInfo]]] = defaultdict(list)
     for info in OPERATORS.values():

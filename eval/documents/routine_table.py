@@ -30,7 +30,10 @@ follow=ctx.followers)`. If no routine fits, write a subclass of `libdesc.Routine
 
 
 def routines(library: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, parameters and first line of the docstring of each routine of a library."""
+    """Yield (name, parameters, first line of the docstring) of each routine of a library.
+
+    The parameters are one text, separated by commas.
+    """
     package = import_module(f"libdesc.{library}")
     for name in sorted(dir(package)):
         routine = getattr(package, name)

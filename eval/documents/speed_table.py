@@ -26,10 +26,10 @@ from eval.store import RESULTS, Row, instructions
 README = Path(__file__).parents[2] / "README.md"
 #: The marks around the table in the README.
 BEGIN, END = "<!-- begin: python -m eval.documents.speed_table -->", "<!-- end -->"
-#: The engines of the columns: the name in rows, and the head in the table.
+#: The engines that have a column: by the engine's name in measured rows, the column's head.
 PEERS = {"openvino": "OpenVINO", "onnxruntime": "ONNX Runtime"}
 
-#: By peer, the ratio of its time to VTensor's for each model.
+#: By name of a peer, a list: for each model, the peer's time divided by VTensor's.
 Ratios = Mapping[str, Sequence[float]]
 
 
@@ -51,11 +51,10 @@ class Question:
 
 
 def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
-    """Return the ratios of each peer of ``PEERS``; pairs of other peers or without ratio are left
-    out.
+    """Return a list of ratios for each peer in ``PEERS``.
 
     Args:
-        pairs: peer and ratio, or None for the ratio.
+        pairs: (peer, ratio); one with another peer, or with None for the ratio, is left out.
     """
     ratios: dict[str, list[float]] = {peer: [] for peer in PEERS}
     for peer, ratio in pairs:
@@ -65,10 +64,10 @@ def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
 
 
 def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return a function from rows to ratios: a peer's time divided by that of the engine ``ours``.
+    """Return a function from measured rows to ratios: each peer's time divided by VTensor's.
 
-    Rows with the same network and mix of libraries are compared, at batch 1 and without a cap on
-    the instruction set.
+    A peer's row is compared with VTensor's row for the same network and mix of libraries. Only rows
+    of batch 1 and without a cap on the instruction set count.
 
     Args:
         ours: the name of one of VTensor's engines in the rows.
@@ -90,7 +89,10 @@ def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
 
 
 def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return a function from rows of ``eval.today`` to the ratios of one group of races."""
+    """Return a function from rows of ``eval.today`` to each peer's ratios in one group of races.
+
+    ``group`` is a key of ``eval.today.GROUPS``: the engines' precision.
+    """
 
     def ratios(rows: Iterable[Row]) -> Ratios:
         in_group = (row for row in rows if row["group"] == group)
@@ -100,12 +102,12 @@ def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
 
 
 def inverse(*columns: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return a function from rows to ratios: the inverse of a column.
+    """Return a function from measured rows to ratios, each 1 divided by a number in the row.
 
-    The column has VTensor's time divided by the peer's.
+    This number is VTensor's time divided by the peer's.
 
     Args:
-        columns: the column's name, and names that it had in earlier files.
+        columns: names of the number's column; the first that a row has is read.
     """
 
     def ratios(rows: Iterable[Row]) -> Ratios:
@@ -174,9 +176,10 @@ QUESTIONS = (
 
 
 def write_table(folder: Path = RESULTS) -> Iterator[str]:
-    """Yield the lines of the table, and the line of text below it, from the rows in a folder.
+    """Yield the lines of the README's table, then the text below it, from measured rows.
 
-    Questions without rows are left out; without any rows nothing is yielded.
+    The rows are those in the files of ``folder``. A question that no row answers is left out. If
+    none is answered, nothing is yielded.
     """
     runs: dict[str, Mapping[str, Any]] = {}
     lines: list[str] = []
@@ -206,7 +209,9 @@ def read(folder: Path, name: str) -> Mapping[str, list[Any]]:
 
 
 def cell(ratios: Sequence[float]) -> str:
-    """Return a cell: the geometric mean of ratios, and on how many models VTensor is slower.
+    """Return the text of a cell: the geometric mean of ratios, and how many of them are below 1.
+
+    Below 1, VTensor is slower. Without ratios the text is empty.
 
     >>> cell([0.5, 2.0]), cell([])
     ('1.00 (1 of 2)', '')

@@ -25,7 +25,10 @@ MIX = "tensorflow"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the rows that the store lacks; the rows of batch 1 serve Fig. 11 as well."""
+    """Time the networks, at each batch size, whose rows the store lacks.
+
+    The rows of batch 1 are also those of Fig. 11.
+    """
     first = [
         group
         for group in groups(scope)
@@ -40,9 +43,10 @@ Gains = dict[str, dict[int, Gain | None]]
 
 
 def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
-    """Return the gains by network, then by batch size, for networks with several batch sizes.
+    """Return an engine's gains over the baseline, by network and then by batch size.
 
-    A gain is None if the engine or the baseline was not timed.
+    Networks with only one batch size are left out. A gain is None if the engine or the baseline was
+    not timed.
 
     Args:
         store: the folder of results.

@@ -23,7 +23,7 @@ from eval.profiles import KEY, KINDS, Config, profile
 NAME = "breakdown"
 TITLE = "Breakdown of ResNet-50 by batch (Fig. 16)"
 NETWORK, MIX = "resnet50", "tensorflow"
-#: The layout-aware baseline, the paper's passes, every pass.
+#: The engines: the layout-aware baseline, VTensor with the paper's passes, VTensor with every pass.
 ENGINES = ("baseline", "ewo", "all")
 
 

@@ -35,19 +35,23 @@ def _built(name: str) -> ModelProto:
 
 
 Makers = dict[str, Callable[[], ModelProto]]
-#: By name, the function that makes a network which others defined.
+#: By name, the function that makes a network. The networks were defined by others: in the package
+#: ``onnx``, and by Keras.
 FOREIGN: Makers = {name: partial(_light, name) for name in light_names()} | {"keras": keras_export}
-#: The same for the paper's twelve networks; ``FOREIGN`` has three of their names, hence the prefix.
+#: By name, the function that makes one of the paper's twelve networks. Names have a prefix, since
+#: three of them are also in ``FOREIGN``.
 BUILT: Makers = {f"built/{name}": partial(_built, name) for name in NAMES}
 NETWORKS = FOREIGN | BUILT
 
 
 def rows(name: str, sharing: Mapping[str, Mix], batches: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each batch size and mix: the difference from ONNX Runtime, and the kernels.
+    """Yield a row for each batch size and mix of libraries, from a run of a network.
+
+    A row has the largest difference of the output from ONNX Runtime's, and the kernels that ran.
 
     Args:
         name: a key of ``NETWORKS``; a Softmax at the network's end is left out.
-        sharing: the mixes, by name.
+        sharing: the mixes, by name: which library runs which operators.
         batches: the batch sizes.
     """
     model = NETWORKS[name]()

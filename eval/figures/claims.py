@@ -15,13 +15,14 @@ from eval.figures.timing import Gain, gain
 from eval.figures.timing import table as timings
 from eval.markdown import percent
 
-#: Caps on the instruction set, that of the paper's machine first, and the paper's mix of libraries.
+#: Caps on the instruction set, first that of the paper's machine; and the paper's mix of libraries.
 CAPS, MIX = ("sse41", "max"), "tensorflow"
 CONFIRMED, REFUTED, UNDECIDED, OPEN = "confirmed", "refuted", "undecided", "not measured"
 #: The largest share of the baseline's time that counts as no gain.
 NOTHING = 0.02
 
-#: Whether a claim holds (None: undecided), and the evidence; it is empty if nothing was measured.
+#: Whether a claim holds (None if that is undecided), and the evidence in words, which is empty if
+#: nothing was measured.
 Verdict = tuple[bool | None, str]
 
 
@@ -152,9 +153,10 @@ CLAIMS: tuple[Callable[[Store, str], Verdict], ...] = (
 
 
 def rows(store: Store) -> Iterator[tuple[str, str, str]]:
-    """Yield for each claim its text, the evidence with its cap and mix, and the verdict.
+    """Yield (text, evidence, verdict) of each claim, as Markdown.
 
-    The evidence is that of the first cap of ``CAPS`` that was measured.
+    The evidence names its cap on the instruction set and its mix of libraries. It is that of the
+    first cap of ``CAPS`` that was measured.
     """
     for claim in CLAIMS:
         evidence = ((cap, *claim(store, cap)) for cap in CAPS)

@@ -35,7 +35,7 @@ NAME = "conversions"
 TITLE = "Conversions removed, and what that gains (Fig. 13)"
 KEY = ("network", "cap", "mix", "level")
 AWARE, RESOLVED, PAPERS = "(a) aware", "(b) resolver", "(d) + EWO"
-#: What EWO minimises: the bytes of Transforms; identical Transforms count once.
+#: The objective of EWO: the bytes that Transforms move, where identical Transforms count once.
 OBJECTIVE = "shared"
 
 __all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
@@ -93,9 +93,9 @@ def within(row: Row, cap: str, mix: str) -> bool:
 
 
 def counts(rows: Sequence[Row]) -> str:
-    """Return a table of conversions: a line for each network, a column for each level.
+    """Return a Markdown table of conversions: a line for each network, a column for each level.
 
-    Two further columns have the solver's status at (d), and what the paper says.
+    Two more columns have the status of EWO's solver at level (d), and the paper's numbers.
 
     Args:
         rows: the rows of one cap and mix.
@@ -119,10 +119,10 @@ def _cell(row: Row | None) -> str | None:
 
 
 def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[str, float]]:
-    """Return by network what DLR, LHO and EWO gain, as shares of the baseline's mean time.
+    """Return by network, and then by part of VTensor, the time that the part saves.
 
-    The keys are the parts: ``DLR`` (the resolver), ``LHO``, ``EWO``, ``LOO`` (LHO and EWO) and
-    ``all three``.
+    A saved time is a share of the baseline's mean time. The parts are ``DLR`` (the resolver),
+    ``LHO``, ``EWO``, ``LOO`` (LHO and EWO together) and ``all three``.
     """
     rows = [row for row in timings(store).rows(batch=1, cap=cap, mix=mix) if row["runs"]]
     by = {(row["network"], row["engine"]): row["mean_s"] for row in rows}
@@ -142,9 +142,9 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
 
 
 def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[int, int]]:
-    """Return by network two numbers of conversions: layout-aware, and after EWO.
+    """Return by network how many conversions a run has: at level (a), and at level (d).
 
-    They are the table's levels (a) and (d).
+    Level (a) is layout-aware, level (d) is after EWO.
     """
     rows = store.table(NAME, KEY).rows(cap=cap, mix=mix)
     by = {(row["network"], row["level"]): row["transforms"] for row in rows}
@@ -153,7 +153,10 @@ def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[
 
 
 def _agreement(store: Store) -> str:
-    """Return the sentence that compares the baseline's numbers of conversions with level (a)'s."""
+    """Return a sentence that compares two numbers of conversions: the baseline's and level (a)'s.
+
+    The baseline's operators convert by themselves; level (a) is a graph with Transforms.
+    """
     rows = timings(store).rows(batch=1, engine="baseline")
     counted = {
         (row["cap"], row["mix"], row["network"]): row["conversions"]
@@ -177,9 +180,10 @@ def _agreement(store: Store) -> str:
 
 
 def _gains(store: Store) -> Iterator[str]:
-    """Yield for each cap a table and a plot of the latency that each part (DLR, LHO, EWO) gains.
+    """Yield, for each cap on the instruction set, a table and a plot of the time that is saved.
 
-    They also have the numbers of conversions before and after.
+    They have the share of the baseline's time that each of DLR, LHO and EWO saves, and the numbers
+    of conversions before and after these parts.
     """
     seen = list(dict.fromkeys(row["cap"] for row in timings(store)))
     for cap in seen:
@@ -216,8 +220,8 @@ def plot(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], store: Store) ->
     """Draw the Transforms of a run: a panel for each cap and mix, a group of bars for each network.
 
     Args:
-        rows: the rows of all pairs.
-        pairs: the caps and mixes.
+        rows: the rows of all caps and mixes.
+        pairs: the (cap, mix) of each panel.
         store: the folder of results.
     """
     with drawn(store.folder / NAME, panels=len(pairs), size=(9, 2.8)) as panels:

@@ -34,7 +34,8 @@ from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage.budget import max_bytes_of
 
-#: The columns of the table, with the level or the passes of each. The first two are baselines.
+#: By column of the table, the level of optimisation, or the list of passes. The first two columns
+#: are baselines.
 LEVELS: Mapping[str, Sequence[str]] = {
     "(a) aware": ["aware"],
     "(a2) held": ["held"],
@@ -47,16 +48,17 @@ LEVELS: Mapping[str, Sequence[str]] = {
 
 @dataclass
 class Clock:
-    """A source of the times of Transforms, each run alone, in memory of its own.
+    """A clock for Transforms; it runs each one alone, in memory of its own.
 
-    Transforms with the same library, element type, sizes and layouts are timed once and have one
-    time, so that the times of two graphs differ only by their conversions. The memory of a small
-    one is in the processor's cache.
+    Transforms with the same library, element type, sizes and layouts are timed once and have the
+    same time. So the sums of two graphs differ only if their Transforms do. The memory of a small
+    Transform is in the processor's cache when it is timed.
 
     Attributes:
-        repeats: how many runs a time is the median of; 0 times nothing.
+        repeats: the number of runs of which a time is the median; 0 times nothing.
         threads: the number of threads of a run.
-        known: seconds by library, element type, sizes and layouts.
+        known: the seconds of the Transforms timed so far, by library, element type, sizes and
+            layouts.
     """
 
     repeats: int
@@ -64,8 +66,9 @@ class Clock:
     known: dict[object, float] = field(default_factory=dict)
 
     def seconds(self, graph: LoweredGraph) -> float | None:
-        """Return the sum of the times of a graph's Transforms, in seconds; None if ``repeats`` is
-        0.
+        """Return the sum of the times of a graph's Transforms, in seconds.
+
+        None if ``repeats`` is 0, since nothing is timed then.
         """
         return sum(self._one(graph, node) for node in graph.transforms()) if self.repeats else None
 
@@ -83,7 +86,7 @@ class Clock:
         plan = plan_on_numbers(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
         memory = [fresh(value.nbytes) for value in values.values()]
         for buffer in memory:
-            buffer.fill(1)  # until they are written, all pages may be one page of physical memory
+            buffer.fill(1)  # unwritten pages may all be the same physical page
         times = np.zeros((self.repeats + 1, 2), np.int64)
         for row in times:
             plan.replay(memory, row)
@@ -93,11 +96,14 @@ class Clock:
 def rows(
     name: str, sharing: Sequence[str], settings: Settings, clock: Clock
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each mix and level: the conversions that remain in a network's checked graph.
+    """Yield a row for each mix and level in ``LEVELS``, from the network's graph after the passes.
+
+    A row has the number of conversions in the graph, their bytes and seconds, and the certificate
+    of EWO's solver.
 
     Args:
         name: the name of the network.
-        sharing: the names of the mixes.
+        sharing: the names of the mixes of libraries.
         settings: the settings of the passes.
         clock: times the Transforms.
     """

@@ -45,7 +45,7 @@ TITLE = "Latency (Fig. 11)"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the rows of batch 1 that the store lacks."""
+    """Time the networks at batch size 1, for each engine whose row the store lacks."""
     measure_groups(scope, store, groups(scope))
 
 
@@ -72,9 +72,10 @@ Found = dict[tuple[str, str], dict[str, dict[str, Gain | None]]]
 
 
 def like_for_like(rows: Sequence[Row]) -> Found:
-    """Return gains over the baseline: by (cap, mix), then network, then engine (``ewo``, ``all``).
+    """Return the gains over the baseline of the engines ``ewo`` and ``all``.
 
-    A gain is None if the engine or the baseline was not timed.
+    The keys are (cap, mix), in each of them networks, and in each of these engines. A gain is None
+    if the engine or the baseline was not timed.
     """
     by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
     gains: Found = {}
@@ -130,7 +131,7 @@ def _spread(row: Row | None) -> str | None:
 
 
 def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
-    """Yield a table of VTensor's median times and the peers' times divided by them, and a plot.
+    """Yield a table with VTensor's median times, and each peer's time divided by VTensor's; a plot.
 
     VTensor's engine is ``Session(model)`` with default options.
     """
@@ -178,11 +179,13 @@ def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
 
 
 def _beside(names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store) -> Iterator[str]:
-    """Yield a plot: median times of the peers of ``vtensor bench``, divided by VTensor's.
+    """Draw a plot of each peer's median time divided by VTensor's, and yield its Markdown.
+
+    The peers are those of ``vtensor bench``. Without times of peers nothing is yielded.
 
     Args:
-        names: the networks.
-        by: the rows, by network and engine.
+        names: the names of the networks.
+        by: the measured rows, by (network, engine).
         store: the folder of results.
     """
     series = {
@@ -201,12 +204,15 @@ def _share(theirs: Row | None, ours: Row) -> float | None:
 
 
 def _log(logs: Logs) -> float:
-    """Return the mean over rounds of log(peer's time / VTensor's); below 0 the peer is faster."""
+    """Return the mean of ``logs``: for each round, log(peer's time / VTensor's time).
+
+    Below 0, the peer is faster.
+    """
     return float(logs.mean())
 
 
 def _warm_up(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table of the seconds until each engine's first answer."""
+    """Yield a table with the seconds from loading the file to each engine's first output."""
     by = {
         (row["network"], row["engine"]): row["first_s"]
         for row in rows
@@ -233,7 +239,10 @@ def _seconds(one: float | None) -> str | None:
 
 
 def _left_out(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield how far timed engines differ from NumPy, and which were not timed, with the reason."""
+    """Yield a paragraph on the engines' differences from NumPy, and on engines not timed.
+
+    For the latter it gives the reason.
+    """
     lines = [f"- {name}: {why}" for name, why in absent().items()]
     for row in rows:
         if row["status"] != "timed":

@@ -40,18 +40,21 @@ from eval.markdown import percent, picture, table, told
 
 Row = dict[str, Any]
 PARTS = ("operation", *LIBRARIES)
-#: The tiers of TensorFlow's count, with those that many operators share.
+#: The tiers of TensorFlow's lines that count in the widest comparison, in which lines that many
+#: operators share count, too.
 WIDE = (*theirs.CORE, "generic", "handler")
 NAME = "loc"
 TITLE = "Lines of code of an operator (Fig. 10)"
 
 
 def row(operator: str, tier: Mapping[Unit, str]) -> Row:
-    """Return an operator's row: its lines by part and tier, the baseline's, and other frameworks'.
+    """Return the row of an operator, with its numbers of lines of code in every way of counting.
+
+    They are VTensor's by part and tier, the baseline's, and those of other frameworks.
 
     Args:
         operator: the operator's name.
-        tier: the tier of each unit, from ``tiers``.
+        tier: the tier of each unit of code, the result of ``tiers``.
     """
     units = reached(operator)
     counts = Counter[tuple[str, str]]()
@@ -106,11 +109,11 @@ def total() -> Row:
 
 
 def _lines(units: Iterable[Unit]) -> int:
-    """Return the number of lines of units; a line that two units share counts once."""
+    """Return the number of lines of code of ``units``; a line of several units counts once."""
     return len({(unit.path, line) for unit in units for line in unit.lines})
 
 
-#: The comparisons: the name, VTensor's column of the rows, and the column that it is compared with.
+#: By name of a comparison: VTensor's column of the rows, and the column with which it is compared.
 COMPARED = {
     "operation, TensorFlow's core": ("operation", "tensorflow"),
     "operation, its core without GPU": ("operation", "tensorflow_processor"),
@@ -126,11 +129,11 @@ COMPARED = {
 
 
 def reductions(rows: Sequence[Row], ours: str, before: str) -> dict[str, float]:
-    """Return by operator how many lines fewer there are: (before - ours) / before.
+    """Return by operator the share of lines that is saved: (before - ours) / before.
 
     Args:
-        rows: the rows of operators; those without a count ``before`` are left out.
-        ours, before: the names of two columns.
+        rows: the rows of operators; one whose column ``before`` has no number is left out.
+        ours, before: the names of the two columns that are compared.
     """
     return {
         row["operator"]: (row[before] - row[ours]) / row[before] for row in rows if row.get(before)
@@ -138,7 +141,7 @@ def reductions(rows: Sequence[Row], ours: str, before: str) -> dict[str, float]:
 
 
 def measure(_: Scope, store: Store) -> None:
-    """Count all lines, each time: that takes only seconds."""
+    """Count the lines of all operators again, even if the store has them: it takes only seconds."""
     tier = tiers()
     kept = store.table(NAME, ["operator"])
     for number, operator in enumerate(SIXTEEN):

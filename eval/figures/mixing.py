@@ -23,7 +23,9 @@ from eval.processes import CAPS, Row, chosen, collect
 
 
 def table(rows: Iterable[Row], sharing: Sequence[str]) -> Table:
-    """Return a table of differences: a line for each network and cap, a column for each mix.
+    """Return a table of errors: a line for each network and cap, a column for each mix.
+
+    An error is the largest difference from ONNX Runtime, relative to the largest output.
 
     Args:
         rows: the rows of ``eval/figures/capped.py``.

@@ -36,7 +36,7 @@ LAYOUT = ("insertion", "LHO", "EWO", "layout pass")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Plan, in new processes, the networks whose rows the store lacks, by each of ``ENGINES``."""
+    """Plan the networks whose rows the store lacks with each of ``ENGINES``, in new processes."""
     kept, about = store.table(NAME, KEY), {"size": scope.size, "mix": MIX}
     wanted = [
         {"network": name, **about, "cap": cap, "engine": engine, "number": number}
@@ -58,14 +58,15 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def phases(rows: list[Row]) -> dict[str, float]:
-    """Return the median of each phase over processes, in seconds; a process has a row."""
+    """Return the median seconds of each phase of planning; each row is that of one process."""
     return {phase: median(row["seconds"][phase] for row in rows) for phase in PHASES}
 
 
 def compared(store: Store, cap: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the seconds of each phase by network, then by engine, under a cap.
+    """Return the median seconds of each phase, by network, then by engine, then by phase.
 
-    Networks that lack an engine are left out.
+    Only rows under the cap ``cap`` on the instruction set count. A network for which one of
+    ``ENGINES`` has no row is left out.
     """
     kept, phases_of = store.table(NAME, KEY), dict[str, dict[str, dict[str, float]]]()
     for name in dict.fromkeys(row["network"] for row in kept.rows(cap=cap)):
@@ -99,7 +100,10 @@ def section(store: Store) -> Iterator[str]:
 
 
 def _solver(store: Store) -> str:
-    """Return the median share of EWO's time that the solver takes, as text, in percent."""
+    """Return as text, in percent, the median share of EWO's time that its solver takes.
+
+    It is ``unknown`` if no row has the solver's time.
+    """
     rows = [row for row in store.table(NAME, KEY) if row["solver_s"] is not None]
     parts = [row["solver_s"] / row["seconds"]["EWO"] for row in rows]
     return percent(median(parts), 0) or "" if parts else "unknown"

@@ -55,10 +55,10 @@ class Phases:
 
 
 def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
-    """Plan and record a network with the paper's passes, and return a row.
+    """Plan and record a network with the paper's passes, and return its measurements.
 
-    The row has the seconds of each phase and of EWO's solver, and the number of Transforms before
-    the passes (``inserted``) and after them (``left``).
+    They are the seconds of each phase (``seconds``) and of EWO's solver (``solver_s``), and the
+    number of Transforms before the passes (``inserted``) and after them (``left``).
     """
     phases, preferences = Phases(), preferences_of(*mix)
     resolved = phases("DLR", lambda: resolve(graph, {}, preferences))
@@ -75,7 +75,10 @@ def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
 
 
 def baseline(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
-    """Return the row of ``planned`` for the layout-aware operators, which keep all conversions."""
+    """Plan a network on layout-aware operators, and return the same measurements as ``planned``.
+
+    Layout-aware operators keep all conversions, so ``inserted`` and ``left`` are equal.
+    """
     network = Network(graph, mix, threads)
     phases = {**network.phases, "layout pass": network.phases["conversions"]}
     seconds = {phase: phases.get(phase, 0.0) for phase in PHASES}
@@ -84,7 +87,11 @@ def baseline(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
 
 
 def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases) -> None:
-    """Record a lowered graph's plan; nodes that transform a constant count as ``constants``."""
+    """Record a lowered graph's plan, and add the time that it takes to ``phases``.
+
+    The time of nodes that transform a constant is added to ``constants``, the rest to
+    ``recording``.
+    """
     begun = {node.name: 0.0 for node in lowered.nodes}
     workspace = Workspace(Executor.of(threads), max_bytes_of(None))
 

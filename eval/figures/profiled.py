@@ -28,12 +28,15 @@ from vtensor.runtime.execution.plan_steps import PlanStep
 from vtensor.runtime.session import Session
 from vtensor.runtime.tuning.profile import Profile
 
-#: Convolutions and products of matrices.
+#: The operators of the kind ``heavy``: convolutions and products of matrices.
 HEAVY = ("Conv2D", "DepthwiseConv2D", "MatMul")
 
 
 def kind(step: PlanStep) -> str:
-    """Return the kind of a step, fused nodes included: a key of ``eval.profiles.KINDS``."""
+    """Return the kind of a step, a key of ``eval.profiles.KINDS``.
+
+    A step with fused nodes has the kind of its first node.
+    """
     if not isinstance(step.node, OpNode):
         return "conversions"
     return kind_of(info_of(step.node.op).name)
@@ -50,7 +53,7 @@ def kind_of(operator: str) -> str:
 
 
 def row(profile: Profile) -> dict[str, Any]:
-    """Return a profile's row: the figures of a whole run and of each kind of step."""
+    """Return a profile as a row: the numbers of a whole run, and of each kind of step."""
     data = profile.to_dict()
     del data["steps"]
     kinds = profile.by(kind).items()
@@ -58,9 +61,9 @@ def row(profile: Profile) -> dict[str, Any]:
 
 
 def baseline_row(graph: Graph, mix: Mix, runs: int, threads: int) -> dict[str, Any]:
-    """Return the row of a profile of the layout-aware operators, timed over a number of runs.
+    """Time a network on layout-aware operators, ``runs`` times, and return its profile as a row.
 
-    The conversions that run inside operators are a kind of their own.
+    The conversions that operators run count as the kind ``conversions``.
     """
     network = Network(graph, mix, threads)
     feeds = {name: photograph(tuple(graph.values[name].dims.values())) for name in graph.inputs}

@@ -25,7 +25,7 @@ from eval.store import Row
 
 NAME = "timings"
 TITLE = "Standard deviation of a run (Fig. 12)"
-#: A mix with one library, and a mix of two.
+#: The mixes of libraries: one with oneDNN alone, one with oneDNN and Eigen.
 MIXES = ("onednn", "tensorflow")
 
 __all__ = ["NAME", "TITLE", "measure", "section"]

@@ -43,9 +43,11 @@ KEY = ("network", "batch", "size", "cap", "mix", "engine", "threads")
 MIXES = ("onednn", "tensorflow", "elementwise")
 #: VTensor's levels; ``ewo`` is the paper's: LHO, EWO, LHO.
 LEVELS = ("none", "lho", "ewo", "all")
-#: Engines: of every group, of the group on oneDNN without a cap, and a session with its defaults.
+#: Names of engines: those of most groups; the first of the group on oneDNN without a cap; and a
+#: session with its defaults.
 PAIR, COMPARED, SESSION = ("baseline", "ewo"), ("baseline", "ewo", "all"), "session"
-#: A session with its defaults, except that it chooses libraries by priority and layouts by bytes.
+#: A session with its defaults, except that EWO takes the place of the joint choice: libraries are
+#: chosen by priority, then layouts for the fewest bytes.
 APART = "apart"
 SESSIONS = {
     SESSION: LEVEL_PASSES["all"],
@@ -56,12 +58,13 @@ ALONE = {"onednn alone": "onednn", "eigen alone": "eigen"}
 #: Sessions with ``tune=True``, and the tolerance of each.
 STRICT, TOLERANT = "strict", "tolerant"
 TUNED = {STRICT: 0.0, TOLERANT: 1e-5}
-#: Engines with a larger bound of the error: MNN's f32 convolutions are Winograd's.
+#: By engine, a larger accepted error: MNN's f32 convolutions are Winograd's, which are inexact.
 INEXACT = {"mnn": 1e-2}
 OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
 #: Seconds that one answer of a peer may take: inductor compiles for minutes.
 LIMIT_S = 1200.0
-#: The number of draws of the bootstrap, and the confidence of its intervals.
+#: The number of random draws of rounds from which a confidence interval comes (the bootstrap), and
+#: the confidence of the interval.
 DRAWS, CONFIDENCE = 1000, 0.95
 #: The accepted error e of the input of a network's last Softmax, relative to its largest value L.
 #: The Softmax's outputs then have relative errors of up to 2 e L.
@@ -95,9 +98,10 @@ class Group:
 
 
 def groups(scope: Scope) -> list[Group]:
-    """Return the groups that are timed at batch 1.
+    """Return the groups that are timed at batch size 1, for each cap, network and mix of libraries.
 
-    TensorFlow's mix has VTensor's levels; oneDNN alone, without a cap, has the peers.
+    With TensorFlow's mix, a group has the baseline and all of VTensor's levels. With oneDNN alone
+    and no cap, it has the peers as well.
     """
     wanted = []
     for cap in caps(scope):
@@ -135,13 +139,16 @@ def peers() -> list[str]:
 
 
 def absent() -> dict[str, str]:
-    """Return why an engine is not installed, by the name of each such engine but VTensor."""
+    """Return the reasons why engines are not installed, by the names of these engines."""
     reasons = {name: peer_at(place).absent() for name, place in OTHERS.items()}
     return {name: why for name, why in reasons.items() if why}
 
 
 def table(store: Store, name: str = "timings") -> Table:
-    """Return the table of all times, or a table of another name with the same key."""
+    """Return the table of rows named ``name``; ``timings`` has the times of all figures.
+
+    Its rows are identified by the columns ``KEY``.
+    """
     return store.table(name, KEY)
 
 
@@ -152,15 +159,15 @@ def measure(
     name: str = "timings",
     model_of: Callable[[str, int, Scope, Path], Model] | None = None,
 ) -> None:
-    """Time the groups of which a row is missing, network by network.
+    """Time those of the groups of which a row is missing, one network after another.
 
     Args:
         scope: the extent of the measurement.
         store: the folder of results.
         wanted: the groups.
-        name: the name of the table.
-        model_of: returns the model of a network, given its name, the batch, the scope and a folder
-            for files; None is ``Model``, which builds it.
+        name: the name of the table that gets the rows.
+        model_of: a function (network, batch size, scope, folder for files) that returns the
+            network's model; None means ``Model``, which builds one of the twelve networks.
     """
     kept = table(store, name)
     order = {name: place for place, name in enumerate(scope.networks)}
@@ -191,7 +198,8 @@ class Model:
         batch: the number of images in a batch.
         scope: gives the size of images.
         folder: where the file is written.
-        given: an existing file and its inputs; None builds the network and writes the file.
+        given: (file, inputs by name) of an existing ONNX file; None builds the network and writes
+            its file.
     """
 
     def __init__(
@@ -220,7 +228,10 @@ class Model:
         return build(self.network, batch, size=self.size)
 
     def oracle(self) -> Loaded:
-        """Return the expected outputs, which NumPy computes once, image by image; set ``bound``."""
+        """Return the expected outputs, which the NumPy library computes.
+
+        The first call computes them, image by image, and sets ``bound``.
+        """
         if self._oracle is None:
             graph = self.graph(1)
             stretched = _stretched(graph)
@@ -237,7 +248,7 @@ class Model:
 
 
 def _stretched(graph: Graph) -> list[str]:
-    """Return the names of the values that a Softmax reads to compute an output of the graph."""
+    """Return the names of the inputs of each Softmax whose result is an output of the graph."""
     last = set(graph.outputs.values())
     return [
         node.inputs[0]
@@ -247,11 +258,14 @@ def _stretched(graph: Graph) -> list[str]:
 
 
 def contender(engine: str, group: Group) -> Contender:
-    """Return the contender for an engine of a group, with the options that its name means.
+    """Return the contender for an engine of a group: the engine in a process of its own.
+
+    The engine's options follow from its name and from the group.
 
     Args:
-        engine: a key of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``, ``baseline``, or a level.
-        group: gives cap and mix.
+        engine: the engine's name: a key of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``, one of
+            ``LEVELS``, or ``baseline``.
+        group: gives the cap on the instruction set and the mix of libraries.
     """
     options: dict[str, Any] = {"cap": group.cap, "mix": group.mix}
     place = "eval.peers.ours:Level"
@@ -272,13 +286,13 @@ def contender(engine: str, group: Group) -> Contender:
 
 
 def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> Iterator[Row]:
-    """Load a group's engines, compare them with NumPy, time them in turns; yield a row for each.
+    """Load a group's engines, compare their outputs with NumPy's, time them; yield a row for each.
 
     Args:
         group: the engines.
-        scope: the numbers of runs and rounds.
-        model: the network, whose oracle has the expected outputs.
-        told: called with a description of what begins.
+        scope: gives the numbers of runs and rounds.
+        model: the network; its method ``oracle`` returns the expected outputs.
+        told: called, with a description, before each part of the measurement.
     """
     task = Task(model.file, model.feeds, scope.threads, "f32")
     contenders = [contender(engine, group) for engine in group.engines]
@@ -307,9 +321,9 @@ class Turns:
     A first turn, which is not counted, measures how long a run takes.
 
     Attributes:
-        contenders: the engines; those without a process take no part.
-        scope: the numbers of runs and rounds.
-        typical_s: by engine, the seconds of a run, from the first turn.
+        contenders: the engines, each in a process; one that has no process is left out.
+        scope: gives the numbers of runs and rounds.
+        typical_s: by engine, the median seconds of a run in its first turn.
     """
 
     contenders: Sequence[Contender]
@@ -336,8 +350,9 @@ class Turns:
         return self.scope.short_runs if short else self.scope.runs
 
     def _budget(self, one: Contender) -> float:
-        """Return the seconds of an engine's next turn; 0 for its first, which is as short as it
-        can be.
+        """Return for how many seconds an engine runs in its next turn.
+
+        It is 0 for the first turn, which then is as short as possible.
         """
         if one.peer not in self.typical_s:
             return 0.0
@@ -349,9 +364,10 @@ class Turns:
 
 
 def _row(one: Contender, seed: int) -> Row:
-    """Return the fields of an engine's row: status, error, and times in seconds.
+    """Return the measured fields of an engine's row: status, difference from NumPy, and times.
 
-    Among them are the times of single runs, by round; ``seed`` is that of the bootstrap.
+    Times are in seconds; ``rounds_s`` has those of single runs, by round. ``seed`` is the seed of
+    the draws for the confidence interval.
     """
     loaded, ended = one.loaded, one.finished
     complete = one.status == "timed" and bool(one.rounds)
@@ -372,13 +388,14 @@ def _row(one: Contender, seed: int) -> Row:
 
 
 def summary(rounds: Rounds, seed: int) -> Row:
-    """Return statistics of the times of runs: their number, and the rest in seconds.
+    """Return the number of runs, and the mean, deviation, median and least of their times.
 
-    The interval of the median comes from the bootstrap, which draws rounds.
+    Times are in seconds. ``low_s`` and ``high_s`` are the confidence interval of the median, from
+    random draws of rounds (the bootstrap).
 
     Args:
         rounds: the seconds of each run, by round.
-        seed: the seed of the bootstrap.
+        seed: the seed of the draws.
 
     >>> summary([[1.0, 3.0], [2.0]], 0)["median_s"]
     2.0
@@ -408,8 +425,8 @@ class Gain:
     """A gain over the baseline, as a share of the baseline's time: 1 - t / t_base.
 
     Attributes:
-        mean: the gain of mean times.
-        median: the gain of the rounds' median times.
+        mean: the gain if t is the mean time.
+        median: the gain if t / t_base is the ratio of median times, its mean over rounds.
         low, high: the confidence interval of ``median``.
     """
 
@@ -423,12 +440,12 @@ class Gain:
 
 
 def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
-    """Return the gain of a row over the baseline's row of its group; None if one was not timed.
+    """Return the gain of an engine over the baseline; None if one of them was not timed.
 
     Args:
         before: the baseline's row.
-        after: the other engine's row.
-        seed: the seed of the bootstrap.
+        after: the engine's row, of the same group.
+        seed: the seed of the draws for the confidence interval.
     """
     if not before or not after or not (before["runs"] and after["runs"]):
         return None

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from libdesc.eigen._eigen import Window
 
 CAPS = ("sse41", "avx2", "avx512")
-#: The least accepted ratio of a convolution's rate to the product's.
+#: The least accepted ratio of a convolution's rate to that of the product with the same work.
 MARK = 0.5
 
 
@@ -69,12 +69,12 @@ class Shape(NamedTuple):
 
     @property
     def product(self) -> tuple[int, int, int]:
-        """Rows, columns and depth of the matrix product with the same work."""
+        """(rows, columns, depth) of the matrix product that has the convolution's work."""
         return self.result**2, self.outputs, self.kernel**2 * self.inputs
 
     @property
     def gflop(self) -> float:
-        """The work, in 1e9 floating-point operations."""
+        """The convolution's floating-point operations, in 1e9."""
         rows, columns, depth = self.product
         return 2e-9 * rows * columns * depth
 
@@ -85,15 +85,16 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """The rates of a shape.
+    """The measured rates of a convolution.
 
     Attributes:
-        shape: the shape, as text.
-        times: how often the network has it.
-        gflop: its work, in 1e9 floating-point operations.
-        product, convolution, onednn: GFLOP/s of Eigen's product, of VTensor's convolution on Eigen,
-            and of oneDNN's convolution.
-        ratio: the convolution's rate divided by the product's, the median over rounds.
+        shape: the convolution's shape, as text.
+        times: how often the network has the convolution.
+        gflop: the convolution's floating-point operations, in 1e9.
+        product, convolution, onednn: the rates, in GFLOP/s, of Eigen's matrix product, of VTensor's
+            convolution on Eigen, and of oneDNN's convolution.
+        ratio: the rate of VTensor's convolution on Eigen divided by the product's; the median over
+            rounds.
     """
 
     shape: str
@@ -106,7 +107,7 @@ class Row:
 
 
 def resnet50() -> Counter[Shape]:
-    """Return the convolutions of ResNet-50, and how often each occurs."""
+    """Return the shapes of ResNet-50's convolutions, with the number of convolutions of each."""
     graph = load_onnx(light_model("resnet50"))
     counts: Counter[Shape] = Counter()
     for node in graph.nodes.values():
@@ -142,7 +143,10 @@ class Timed:
 
 
 def contestants(shape: Shape, threads: int) -> list[Timed]:
-    """Return the steps of a shape: Eigen's product, VTensor's convolution on Eigen, oneDNN's."""
+    """Return three steps to time for a shape.
+
+    They are Eigen's matrix product, VTensor's convolution on Eigen, and oneDNN's convolution.
+    """
     kernels = eigen.load()
     steps = (
         kernels.product("f32", [], [], [], *shape.product),
@@ -168,7 +172,7 @@ def window(shape: Shape) -> Window:
 
 
 def reference(shape: Shape) -> Any:
-    """Return oneDNN's step for a shape, in the layouts that oneDNN prefers."""
+    """Return oneDNN's convolution of a shape as a step, in the layouts that oneDNN prefers."""
     dnnl = onednn.load()
     src = dnnl.Desc.any((1, shape.inputs, shape.size, shape.size), "f32")
     weights = dnnl.Desc.any((shape.outputs, shape.inputs, shape.kernel, shape.kernel), "f32")
@@ -178,13 +182,13 @@ def reference(shape: Shape) -> Any:
 
 
 def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
-    """Time the steps of a shape in random order, and return its row.
+    """Time the three steps of a shape in random order, and return their row.
 
     Args:
-        shape: the shape.
-        times: how often the network has it.
-        threads: the number of threads.
-        rounds: the number of rounds.
+        shape: the shape of a convolution.
+        times: how often the network has this convolution.
+        threads: the number of threads of a run.
+        rounds: the number of rounds; each step runs once in a round.
     """
     three = contestants(shape, threads)
     for step in three:
@@ -200,7 +204,7 @@ def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
 
 
 def measure(threads: int, rounds: int) -> Iterator[Row]:
-    """Yield the row of each shape of ResNet-50, under the cap of this process."""
+    """Yield the row of each convolution of ResNet-50, measured in this process."""
     with progress("ResNet-50") as advance:
         for shape, times in resnet50().items():
             advance(str(shape))
@@ -210,7 +214,9 @@ def measure(threads: int, rounds: int) -> Iterator[Row]:
 
 
 def total(rows: Iterable[Row]) -> float:
-    """Return the time of all products divided by that of all convolutions of the network.
+    """Return the time of all matrix products, divided by that of all convolutions of the network.
+
+    Times are those on Eigen, weighted by how often the network has the convolution.
 
     >>> slow, fast = Row("a", 1, 2.0, 1.0, 0.5, 1.0, 0.5), Row("b", 2, 1.0, 1.0, 1.0, 1.0, 1.0)
     >>> round(total([slow, fast]), 3)
@@ -236,7 +242,7 @@ def print_table(cap: str, rows: list[Row]) -> None:
 
 
 def under(cap: str, options: argparse.Namespace) -> list[Row]:
-    """Return the rows under a cap, measured in a process of its own."""
+    """Return the rows under a cap on the instruction set, measured in a new process."""
     numbers = ["--threads", str(options.threads), "--rounds", str(options.rounds)]
     command = [
         sys.executable,

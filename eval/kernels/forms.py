@@ -49,11 +49,13 @@ def section(store: Store) -> Iterator[str]:
 
 
 def compared(store: Store, rows: str) -> Iterator[str]:
-    """Yield a table of times and of ratios of *tolerant* to each other engine, and a plot.
+    """Yield a table, and a plot of the ratios in it.
+
+    The table has each engine's time, and the time of *tolerant* divided by each other engine's.
 
     Args:
         store: the folder of results.
-        rows: the name of the table of rows, and of the plot.
+        rows: the name of the table of measured rows, and of the plot's file.
     """
     kept = store.table(rows, KEY)
     names = list(dict.fromkeys(row["network"] for row in kept))
@@ -87,14 +89,24 @@ def compared(store: Store, rows: str) -> Iterator[str]:
 
 
 def time_cell(row: Row | None) -> str | None:
-    """Return a row's median time in ms, or its status if it was not timed; None without a row."""
+    """Return a row's median time in ms, as text, or its status if it was not timed.
+
+    None if there is no row.
+    """
     if row is None:
         return None
     return milliseconds(row["median_s"]) if row["runs"] else str(row["status"])
 
 
 def logs_of(ours: Row, theirs: Row | None) -> Logs | None:
-    """Return logarithms of VTensor's time divided by the other's, by round; None without times."""
+    """Return, for each round, the logarithm of VTensor's time divided by another engine's.
+
+    None if one of the two was not timed.
+
+    Args:
+        ours: VTensor's row.
+        theirs: the other engine's row; None if there is none.
+    """
     if not theirs or not theirs["runs"] or not ours["runs"]:
         return None
     count = min(len(theirs["rounds_s"]), len(ours["rounds_s"]))
@@ -102,7 +114,10 @@ def logs_of(ours: Row, theirs: Row | None) -> Logs | None:
 
 
 def ratio_cell(logs: Logs | None) -> str | None:
-    """Return a ratio of times with its 95 % interval, as text; None without logarithms."""
+    """Return a ratio of times with its 95 % interval, as text; None if ``logs`` is None.
+
+    ``logs`` is the result of ``logs_of``.
+    """
     if logs is None:
         return None
     ratio = mean_ratio([logs], 0)

@@ -34,14 +34,14 @@ NETWORKS = (
 
 
 class Written(Model):
-    """A model of today, whose ONNX file exists, with its own inputs."""
+    """A model of today: its ONNX file and its inputs exist before, and are not made here."""
 
     def __init__(self, network: str, batch: int, scope: Scope, folder: Path) -> None:
         case = made(network, EXPORTER)
         assert case is not None, "it was there before"
         super().__init__(network, batch, scope, folder, (case.model, case.feeds))
 
-    def graph(self, batch: int) -> Graph:  # noqa: ARG002  # its file has a batch
+    def graph(self, batch: int) -> Graph:  # noqa: ARG002  # the batch size is that of its inputs
         """Return the network's graph in the sizes of its inputs; ``batch`` is ignored."""
         return load_onnx(
             self.file, shapes={name: array.shape for name, array in self.feeds.items()}

@@ -28,7 +28,7 @@ TITLE = "Layer by layer"
 PEER = "mnn"
 ENGINES = (TOLERANT, PEER)
 
-#: How often VGG19 has a convolution, by (input channels, output channels, height and width).
+#: By (input channels, output channels, height and width), how many such convolutions VGG19 has.
 LAYERS = {
     (3, 64, 224): 1,
     (64, 64, 224): 1,
@@ -43,7 +43,7 @@ LAYERS = {
 
 
 def name_of(layer: tuple[int, int, int]) -> str:
-    """Return the name in rows of a layer, a key of ``LAYERS``."""
+    """Return the name that a layer, a key of ``LAYERS``, has in the rows."""
     channels, outputs, side = layer
     return f"{channels} to {outputs}, {side}x{side}"
 

@@ -13,18 +13,19 @@ LIBRARIES = ("onednn", "eigen", "numpy")
 
 
 class Operator:
-    """An operator: parameters, checks and sizes, and a method for each library that has it.
+    """A layout-aware operator: its parameters, and a method for each library that has a kernel.
 
-    A method has its library's name, records the library's calls, and returns the output.
+    A method has its library's name. It checks the inputs, converts them to layouts that the library
+    takes, records the library's calls, and returns the output.
     """
 
     def run(self, ctx: Context, libraries: Iterable[str], *inputs: Tensor) -> Tensor:
-        """Record the operator on the first library that supports it, and return the output.
+        """Record the operator on the first of ``libraries`` that supports it; return its output.
 
         Args:
-            ctx: the context that records.
-            libraries: the names of the libraries, in order.
-            inputs: the inputs, in any layouts.
+            ctx: the context that records calls.
+            libraries: names of libraries, the preferred one first.
+            inputs: the operator's inputs, in any layouts.
 
         Raises:
             NoInvokerError: no library supports it; the message has each library's reason.

@@ -16,15 +16,20 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class BatchNorm(Operator):
-    """(x - mean) / sqrt(var + epsilon) * scale + bias, with vectors of a number for each channel.
+    """The operator (x - mean) / sqrt(var + epsilon) * scale + bias.
 
-    The methods take them in the order scale, bias, mean, var.
+    Scale, bias, mean and var are vectors with a number for each channel. Methods take them in this
+    order, as ``vectors``.
     """
 
     epsilon: float = 1e-5
 
     def spread(self, x: Tensor, vectors: tuple[Tensor, ...]) -> list[Tensor]:
-        """Return the vectors with as many axes as ``x``, of size 1 except for the channels."""
+        """Return each vector with as many axes as ``x``, all of size 1 except for the channels.
+
+        Raises:
+            DimError: ``x`` has no channels, or a vector does not have a number for each.
+        """
         check(len(x.dims) > 1, "no channels", x.dims)
         for vector in vectors:
             check(vector.dims == x.dims[1:2], "not a number a channel", x.dims, vector.dims)
@@ -32,7 +37,7 @@ class BatchNorm(Operator):
         return [replace(vector, desc=plain(dims)) for vector in vectors]
 
     def onednn(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
+        """Record a call of oneDNN, in the layout of ``x`` if that is fast; return its output."""
         self.spread(x, vectors)
         kernel, desc = fastest(
             lambda desc: dnnl.batch_normalization(desc, desc, self.epsilon), as_it_lies(x)

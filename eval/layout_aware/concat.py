@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Concat(Operator):
-    """A concatenation of tensors along the axis with the number ``axis``."""
+    """A concatenation of tensors along one axis; ``axis`` is its index, from 0."""
 
     axis: int
 
     def sizes(self, inputs: tuple[Tensor, ...]) -> Sizes:
-        """Return the sizes of the result of a concatenation of ``inputs``."""
+        """Return the sizes of the result, for these inputs.
+
+        Raises:
+            DimError: the inputs differ along another axis, or there is no such axis.
+        """
         first = list(inputs[0].dims)
         check(0 <= self.axis < len(first), f"no axis {self.axis}", inputs[0].dims)
         for x in inputs:
@@ -38,8 +42,9 @@ class Concat(Operator):
         return tuple(first)
 
     def onednn(self, ctx: Context, *inputs: Tensor) -> Tensor:
-        """Record oneDNN's kernel with all tensors in one layout: that of an input if oneDNN is fast
-        in it.
+        """Record a call of oneDNN with all tensors in one layout, and return its output.
+
+        It is the layout of an input if oneDNN has a fast kernel for it.
         """
         dims = self.sizes(inputs)
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 Array = np.ndarray[Any, Any]
-#: The arguments of a step: memory, and the sizes in bytes of scratch memory.
+#: The arguments of a step: the memory of a tensor, or, for scratch memory, its size in bytes.
 Slots = Sequence[TensorStorage | int]
 
-#: The kind of the steps that change a layout; the kind of others is their operator's name.
+#: The kind of steps that change a layout. The kind of any other step is its operator's name.
 CONVERSION = "conversion"
 
 
@@ -53,9 +53,10 @@ class Context:
 
     Attributes:
         steps: the steps so far, in order.
-        loads: conversions of constants while a network is loaded: source and target of each.
-        converting: the seconds spent on comparing layouts and inserting conversions.
-        kind, node, library: the name of the current operator, of its node, and of the library that
+        loads: (source, target) of each conversion of a constant, which runs while the network is
+            loaded.
+        converting: the seconds spent so far on comparing layouts and inserting conversions.
+        kind, node, library: the names of the current operator, of its node, and of the library that
             it calls.
     """
 
@@ -67,19 +68,24 @@ class Context:
         self._loaded: dict[tuple[TensorStorage, Desc], Tensor] = {}
 
     def received(self, x: Tensor) -> Tensor:
-        """Return an input of the current operator; channels last if another library made it."""
+        """Return an input as the current operator receives it.
+
+        A tensor that another library made is converted to channels last, the layout between
+        libraries.
+        """
         if x.library in ("", self.library):
             return x
         return self.convert(x, channels_last(x.dims))
 
     def convert(self, x: Tensor, desc: Desc) -> Tensor:
-        """Return a tensor in a layout: the same memory if it has the layout, else a conversion.
+        """Return the tensor ``x`` in the layout of ``desc``.
 
-        Constants are converted once, while the network is loaded.
+        If ``x`` has this layout, the memory is the same. Otherwise a conversion is recorded; that
+        of a constant runs once, while the network is loaded.
 
         Args:
             x: the tensor.
-            desc: the sizes and the layout.
+            desc: the sizes of ``x``, and the layout.
         """
         begin = perf_counter()
         try:
@@ -104,7 +110,10 @@ class Context:
         return y
 
     def allocate(self, desc: Desc) -> Tensor:
-        """Return a new tensor of the current library for an output, with these sizes and layout."""
+        """Return a new tensor for an output of the current library.
+
+        ``desc`` has its sizes and layout.
+        """
         return Tensor(desc, memory_of(desc.nbytes), self.library)
 
     def call_onednn(
@@ -114,8 +123,8 @@ class Context:
 
         Args:
             primitive: the kernel.
-            tensors: the tensors, by the names of the kernel's arguments.
-            over: names of inputs over whose memory ``dst`` may be written.
+            tensors: the inputs and the output ``dst``, by the names of the kernel's arguments.
+            over: names of inputs whose memory the output may use as its own.
         """
         slots = slots_of(primitive, tensors)
         self._call(primitive, slots, tensors["dst"], [tensors[name] for name in over])
@@ -126,7 +135,7 @@ class Context:
         Args:
             kernel: the kernel.
             tensors: the inputs, then the output.
-            over: inputs over whose memory the output may be written.
+            over: inputs whose memory the output may use as its own.
         """
         scratch = [kernel.scratch_bytes] if kernel.scratch_bytes else []
         self._call(kernel, [*(tensor.memory for tensor in tensors), *scratch], tensors[-1], over)
@@ -163,6 +172,9 @@ class Context:
 
 
 def slots_of(primitive: Primitive, tensors: Mapping[str, Tensor]) -> Slots:
-    """Return the arguments of a primitive; one that ``tensors`` lacks is scratch memory."""
+    """Return the arguments of a call of ``primitive``, in its order.
+
+    ``tensors`` has tensors by the arguments' names; an argument that it lacks is scratch memory.
+    """
     scratch = primitive.scratch_bytes
     return [tensors[name].memory if name in tensors else scratch for name in primitive.slots]

@@ -18,7 +18,7 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class Convolution(Operator):
-    """The base of both convolutions: the sum over each window of the image times the kernel.
+    """The base of Conv2D and DepthwiseConv2D, which sum each window of an image times a kernel.
 
     Attributes:
         strides: the stride along H and W.
@@ -69,8 +69,9 @@ class Conv2D(Convolution):
         return super().sizes(x, w)
 
     def eigen(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last and kernels in the order G h w I O; return its
-        output.
+        """Record a call of Eigen with channels last, and return its output.
+
+        Eigen takes the kernels ``w`` in the order G h w I O.
         """
         y = ctx.allocate(channels_last(self.sizes(x, w)))
         groups = range(len(w.dims) - 4)
@@ -84,7 +85,7 @@ class Conv2D(Convolution):
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Convolution):
-    """A convolution of each channel by itself, with kernels C O 1 h w: O results a channel."""
+    """A convolution of each channel by itself, with O kernels for each: C O 1 h w."""
 
     def sizes(self, x: Tensor, w: Tensor) -> Sizes:
         """Return the sizes of the result of an image N C H W and a kernel C O 1 h w."""
@@ -93,8 +94,9 @@ class DepthwiseConv2D(Convolution):
         return super().sizes(x, w)
 
     def eigen(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
-        """Record Eigen's kernel with channels last and kernels in the order h w C O; return its
-        output.
+        """Record a call of Eigen with channels last, and return its output.
+
+        Eigen takes the kernels ``w`` in the order h w C O.
         """
         y = ctx.allocate(channels_last(self.sizes(x, w)))
         weights = ctx.convert(w, plain(w.dims, (3, 4, 0, 1, 2)))

@@ -1,5 +1,6 @@
-"""Facts about Eigen: its kernels take images with channels last, and other tensors in the order of
-their axes.
+"""Calls of Eigen's kernels from layout-aware operators.
+
+The kernels take images with channels last, and other tensors in the order of their axes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from libdesc.eigen import native
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
-#: The name of a function, and the numbers of its operands. Inputs have the first numbers, then
-#: constants, then the results of instructions.
+#: The name of a function of one element, and the indices of its operands in this list: all inputs,
+#: then all constants, then the results of the instructions so far.
 Instruction = tuple[str, Sequence[int]]
 
 
@@ -27,7 +28,10 @@ def last(ctx: Context, x: Tensor) -> Tensor:
 
 
 def order(rank: int) -> Sizes:
-    """Return the axes of an Eigen tensor in their order in memory, the slowest first."""
+    """Return the axes, 0 to ``rank`` - 1, in their order in the memory of a tensor for Eigen.
+
+    The slowest comes first.
+    """
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
 
 
@@ -38,7 +42,7 @@ def pointwise(
     instructions: Sequence[Instruction],
     constants: Sequence[float] = (),
 ) -> Tensor:
-    """Record a function of each element, and return its output.
+    """Record a call of Eigen that computes a function of each element, and return its output.
 
     Inputs of size 1 along an axis are repeated along it.
 
@@ -46,8 +50,8 @@ def pointwise(
         ctx: the context that records.
         inputs: the inputs, with as many axes as the output.
         dims: the sizes of the output.
-        instructions: the function; the last instruction gives the output.
-        constants: the constants.
+        instructions: the function, step by step; the last instruction gives the output.
+        constants: the numbers that instructions use.
     """
     sources, dst = [last(ctx, x) for x in inputs], ctx.allocate(channels_last(dims))
     axes = order(len(dims))
@@ -61,7 +65,10 @@ def pointwise(
 
 
 def copy(ctx: Context, sources: Sequence[Tensor], dst: Tensor, boxes: Sequence[Box]) -> None:
-    """Record a copy into ``dst``: each box names a part of a source and its place in ``dst``."""
+    """Record a call of Eigen that copies parts of ``sources`` into ``dst``.
+
+    A box names a part of a source and its place in ``dst``: see ``box`` and ``filled``.
+    """
     sizes = [x.desc.nbytes // 4 for x in (*sources, dst)]
     ctx.call_eigen(native.load().copy(sizes, boxes, 4), *sources, dst)
 
@@ -70,7 +77,7 @@ def box(source: int, x: Tensor, begin: Sizes, shape: Sizes, dst: Tensor, to: Siz
     """Return a box for ``copy``: a part of a source, and its place in ``dst``.
 
     Args:
-        source: the number of ``x`` among the sources.
+        source: the index of ``x`` among the sources of the copy.
         x: the source.
         begin: the first element of the part, as an index for each axis of ``x``.
         shape: the sizes of the part.

@@ -32,7 +32,7 @@ class Binary(Operator):
     function: ClassVar[Callable[..., Any]]
 
     def aligned(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
-        """Return both operands, with as many axes as the result, and the result's sizes.
+        """Return ``a`` and ``b``, with as many axes as the result, and the result's sizes.
 
         Raises:
             DimError: the sizes do not fit.
@@ -43,9 +43,10 @@ class Binary(Operator):
         return a, b, tuple(n if m == 1 else m for m, n in rows)
 
     def onednn(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of an operand that is not repeated.
+        """Record a call of oneDNN in the layout of one operand, and return its output.
 
-        oneDNN repeats only its second operand, so the operands may be exchanged.
+        It is an operand with the result's sizes. oneDNN repeats only its second operand along axes
+        of size 1, so ``a`` and ``b`` are exchanged if ``a`` is to be repeated.
         """
         a, b, dims = self.aligned(a, b)
         if a.dims != dims:
@@ -109,7 +110,7 @@ class Relu(Operator):
     """The operator max(x, 0); NaN stays NaN."""
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
+        """Record a call of oneDNN, in the layout of ``x`` if that is fast; return its output."""
         return bounded(ctx, x, inf)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
@@ -125,7 +126,7 @@ class Relu6(Operator):
     """The operator min(max(x, 0), 6); NaN stays NaN."""
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernels, in the layout of ``x`` if oneDNN is fast in it."""
+        """Record two calls of oneDNN, one for each bound, and return the output."""
         return bounded(ctx, x, 6.0)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:

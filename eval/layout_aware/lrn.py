@@ -18,7 +18,10 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class LRN(Operator):
-    """x / (bias + alpha / size * s)**beta; s is the sum of squares in ``size`` channels around."""
+    """The operator x / (bias + alpha / size * s)**beta.
+
+    For each element, s is the sum of the squares in the ``size`` channels around its own.
+    """
 
     size: int
     alpha: float = 1e-4
@@ -30,7 +33,7 @@ class LRN(Operator):
         check(len(x.dims) > 2 and self.size > 0, f"no image for {self}", x.dims)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
+        """Record a call of oneDNN, in the layout of ``x`` if that is fast; return its output."""
         self.check(x)
         if self.size % 2 == 0:
             raise Unsupported("sums over an odd number of channels only")

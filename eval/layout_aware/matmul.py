@@ -22,15 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MatMul(Operator):
-    """The product of stacks of matrices a and b; ``transpose_a`` says that a has columns first, and
-    ``transpose_b`` the same of b.
+    """The product of a and b, two stacks of matrices.
+
+    The last two axes of an operand are rows and columns; with ``transpose_a`` those of a are
+    columns and rows, with ``transpose_b`` those of b.
     """
 
     transpose_a: bool = False
     transpose_b: bool = False
 
     def factors(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
-        """Return both operands with rows, then columns, as last axes, and the product's sizes."""
+        """Return ``a`` and ``b``, with rows and columns as last axes, and the product's sizes.
+
+        Raises:
+            DimError: the sizes of the operands do not fit.
+        """
         check(len(a.dims) == len(b.dims) >= 2, "no stacks of matrices", a.dims, b.dims)
         a, b = (_exchanged(a) if self.transpose_a else a, _exchanged(b) if self.transpose_b else b)
         stacks = [*zip(a.dims[:-2], b.dims[:-2], strict=True)]
@@ -39,8 +45,10 @@ class MatMul(Operator):
         return a, b, (*(n if m == 1 else m for m, n in stacks), a.dims[-2], b.dims[-1])
 
     def onednn(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Record oneDNN's kernel: a constant ``b`` in the layout that oneDNN prefers, as its
-        kernels for constants are better; other operands in their own layouts if oneDNN is fast.
+        """Record a call of oneDNN, and return its output.
+
+        A constant ``b`` is converted to the layout that oneDNN prefers, for which its kernels are
+        better. Other operands keep their layouts if oneDNN has a fast kernel for them.
         """
         a, b, dims = self.factors(a, b)
         free, dst = unspecified(a.dims), unspecified(dims)
@@ -49,7 +57,7 @@ class MatMul(Operator):
         if b.constant:
             fixed = unspecified(b.dims)
             tried = [(False, free, fixed), *((False, desc, fixed) for desc in usual(a))]
-            if len(dims) == 2:  # inner_product is tried second with AVX-512, as matmul is better
+            if len(dims) == 2:  # with AVX-512, matmul is better and comes first
                 place = dnnl.isa().startswith(BLOCKED_ISAS)
                 tried.insert(place, (True, free, unspecified(b.dims[::-1])))
 
@@ -89,9 +97,9 @@ def _exchanged(x: Tensor) -> Tensor:
 
 
 def _repeated(x: Tensor) -> list[int]:
-    """Return the stride, in elements, of each stack axis of ``x``, that is all but the last two.
+    """Return the stride, in elements, along each axis of ``x`` but the last two.
 
-    It is 0 for an axis of size 1, which is repeated.
+    The stride of an axis of size 1 is 0, since its one matrix is repeated.
     """
     rows = [*zip(x.dims, x.desc.strides, strict=True)][:-2]
     return [0 if size == 1 else step for size, step in rows]

@@ -15,7 +15,10 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class Mean(Operator):
-    """The mean over ``axes``, which keep size 1 with ``keepdims``, else are dropped."""
+    """The mean over the axes with the indices ``axes``.
+
+    With ``keepdims`` they have size 1 in the result; otherwise they are dropped.
+    """
 
     axes: Sizes
     keepdims: bool = True
@@ -27,13 +30,15 @@ class Mean(Operator):
         return tuple(1 if axis in self.axes else size for axis, size in enumerate(x.dims))
 
     def delivered(self, y: Tensor) -> Tensor:
-        """Return the result ``y``, without its reduced axes unless ``keepdims`` is true."""
+        """Return ``y``, whose reduced axes have size 1, without these axes unless ``keepdims``."""
         kept = tuple(size for axis, size in enumerate(y.dims) if axis not in self.axes)
         return y if self.keepdims else replace(y, desc=y.desc.reshape(kept))
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, which reduces the last axes, in the layout of ``x`` if oneDNN is
-        fast in it.
+        """Record a call of oneDNN, and return its output.
+
+        The layout is that of ``x`` if oneDNN has a fast kernel for it. oneDNN sees the axes in an
+        order in which the reduced ones are last.
         """
         dims = self.sizes(x)
         order = sorted(range(len(dims)), key=self.axes.__contains__)
@@ -47,7 +52,11 @@ class Mean(Operator):
         return self.delivered(y)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record Eigen's kernel with axes in this order: kept ones, reduced ones, kept channels."""
+        """Record a call of Eigen, and return its output.
+
+        The axes are in this order in memory: the kept ones but channels, the reduced ones, and
+        channels if they are kept.
+        """
         dims, channels = self.sizes(x), [1] if 1 not in self.axes else []
         kept = [axis for axis in range(len(dims)) if axis not in (*self.axes, *channels)]
         order = (*kept, *self.axes, *channels)

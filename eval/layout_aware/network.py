@@ -41,15 +41,15 @@ class Network:
     """A graph on layout-aware operators: each compares its inputs' layouts and converts by itself.
 
     Args:
-        graph: sealed, of the sixteen operators and f32, all sizes known.
-        libraries: the libraries in order (None: all), and the library that an operator or a node
-            must run on.
-        threads: the number of threads of kernels; None is every processor.
+        graph: a sealed graph of the paper's sixteen operators on f32, with known sizes.
+        libraries: a mix: names of libraries, the preferred one first (None means all), and by name
+            of an operator or node the library on which it must run.
+        threads: the number of threads of kernels; None means one for each processor.
 
     Attributes:
-        phases: seconds of planning: ``operators`` (each computes its sizes and asks its library for
-            kernels and layouts), ``conversions`` (comparing layouts and inserting conversions),
-            ``constants`` (their conversions), ``recording`` (memory and the program).
+        phases: the seconds of each phase of planning: ``operators`` (sizes, kernels, layouts),
+            ``conversions`` (comparing layouts, inserting conversions), ``constants`` (converting
+            constants), ``recording`` (memory and the program).
 
     Raises:
         UnsupportedOperatorError: the graph has another operator.
@@ -72,12 +72,15 @@ class Network:
 
     @property
     def planned_bytes(self) -> int:
-        """The bytes of memory for values between steps, and for scratch."""
+        """The bytes of the memory that a run needs for values between steps and for scratch."""
         return self._placement.nbytes
 
     @property
     def conversions(self) -> Conversions:
-        """The conversions of each run; those of constants, made while planning, do not count."""
+        """The number and the bytes of the conversions in each run.
+
+        Conversions of constants, which run while planning, do not count.
+        """
         sizes = [step.nbytes for step in self.steps if step.kind == CONVERSION]
         return Conversions(len(sizes), sum(sizes))
 
@@ -90,9 +93,10 @@ class Network:
         return self._run(feeds, None)
 
     def times(self, feeds: Mapping[str, Array], repeats: int = 30) -> dict[str, float]:
-        """Return the seconds of a run by operator, and of conversions under ``conversion``.
+        """Return the seconds of a run that each operator takes, by the operator's name.
 
-        They are sums over steps of the median of ``repeats`` runs.
+        They are the sum over the operator's steps, each of which is the median of ``repeats`` runs.
+        The sum over conversions has the name ``conversion``.
         """
         clock = np.zeros((repeats, len(self.steps), 2), np.int64)
         for row in clock:
@@ -201,7 +205,7 @@ def _fed(feeds: Mapping[str, Array], name: str, dims: Sizes) -> Array:
 
 
 def _load(source: Tensor, target: Tensor) -> None:
-    """Convert a constant into ``target``, whose memory is allocated, while planning."""
+    """Allocate the memory of ``target``, and convert the constant ``source`` into it at once."""
     from vtensor.runtime import _replay
 
     target.memory.bind(Buffer.allocate(target.desc.nbytes))

@@ -1,4 +1,4 @@
-"""Facts about oneDNN: which layouts have fast kernels, and its peculiarities."""
+"""Calls of oneDNN from layout-aware operators: the choice of layouts that have fast kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def unspecified(dims: Sizes) -> Desc:
-    """Return a descriptor of these sizes whose layout oneDNN may choose."""
+    """Return a descriptor with the sizes ``dims``, whose layout oneDNN is to choose."""
     return dnnl.Desc.any(dims, DTYPE)
 
 
@@ -27,8 +27,9 @@ def as_it_lies(x: Tensor) -> list[Desc]:
 
 
 def usual(x: Tensor) -> list[Desc]:
-    """Return the layouts to try for other operators: that of ``x``, then plain, channels last and
-    blocked ones.
+    """Return the layouts to try for an operator that is not element-wise.
+
+    They are that of ``x``, a plain one and, for images, channels last and blocks of channels.
     """
     tried = as_it_lies(x)
     if len(x.dims) > 2:
@@ -39,16 +40,17 @@ def usual(x: Tensor) -> list[Desc]:
 
 
 def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primitive, T]:
-    """Return a kernel, and the layout or combination that it was made for.
+    """Return the first fast kernel of oneDNN, and the element of ``tried`` for which it was made.
 
-    It is the first kernel that is not reference code, or the first of all if every one is.
+    Fast is what oneDNN does not call reference code. If all kernels are reference code, the first
+    one is returned.
 
     Args:
-        make: makes a kernel for a layout, or for a combination of layouts.
-        tried: the layouts, or combinations, in order of preference.
+        make: makes a kernel for an element of ``tried``.
+        tried: layouts, or combinations of layouts, in order of preference.
 
     Raises:
-        Unsupported: oneDNN has no kernel for any of them.
+        Unsupported: oneDNN has no kernel for any element of ``tried``.
     """
     slow: list[tuple[Primitive, T]] = []
     for layout in dict.fromkeys(tried):
@@ -65,7 +67,7 @@ def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primiti
 
 
 def like(desc: Desc, dims: Sizes) -> Desc:
-    """Return a descriptor of other sizes with the layout of ``desc``: its axes' order and blocks.
+    """Return a descriptor of the sizes ``dims`` with the order of axes and the blocks of ``desc``.
 
     >>> like(channels_last((1, 8, 5, 5)), (1, 3, 5, 5)).strides
     (75, 1, 15, 3)
@@ -80,24 +82,26 @@ def like(desc: Desc, dims: Sizes) -> Desc:
 
 
 def in_a_row(desc: Desc) -> Desc:
-    """Return the memory of a tensor as one axis, its padding included; ``desc`` if that is
-    impossible.
+    """Return a descriptor of all memory of a tensor as one axis, padding of blocks included.
 
-    Only a kernel that keeps the padding 0 may run on it. The reason for it: oneDNN's kernel of two
-    operands takes few blocked layouts, and below AVX2 none.
+    Element-wise kernels can run on it in any layout, if they keep the padding 0: oneDNN's kernel of
+    two operands takes few blocked layouts, and below AVX2 none. If the memory has gaps, ``desc`` is
+    returned.
     """
     count = prod(desc.padded_dims)
     return dnnl.Desc.strided((count,), DTYPE, (1,)) if desc.nbytes == 4 * count else desc
 
 
 def followed(ctx: Context, x: Tensor, kernel: Primitive, *over: str) -> Tensor:
-    """Record a kernel that reads ``x`` as ``src``, and return the output; convert ``x`` if needed.
+    """Record a call of a kernel with one input, and return its output.
+
+    The input is converted if the kernel needs another layout.
 
     Args:
         ctx: the context that records.
         x: the input.
         kernel: the kernel, with the arguments ``src`` and ``dst``.
-        over: ``src`` if the output may be written over the input, else nothing.
+        over: ``src`` if the output may use the input's memory as its own, else nothing.
     """
     src, dst = ctx.convert(x, kernel.descs["src"]), ctx.allocate(kernel.descs["dst"])
     ctx.call_onednn(kernel, {"src": src, "dst": dst}, over)
@@ -105,11 +109,11 @@ def followed(ctx: Context, x: Tensor, kernel: Primitive, *over: str) -> Tensor:
 
 
 def bounded(ctx: Context, x: Tensor, high: float) -> Tensor:
-    """Record min(max(x, 0), high) with a kernel for each finite bound, and return the output.
+    """Record calls of oneDNN that compute min(max(x, 0), high), and return the output.
 
-    NaN stays NaN. oneDNN's own clip turns it into a bound, so a kernel is max(clip(x), x) for a
-    lower bound, and min(clip(x), x) for an upper one: these equal clip(x), and oneDNN's max and min
-    return the second operand, x, if one operand is NaN.
+    NaN stays NaN. There is a call for each finite bound. oneDNN's clip would turn NaN into a bound.
+    So a call computes max(clip(x), x) for the lower bound, or min(clip(x), x) for the upper one:
+    both equal clip(x), except that oneDNN's max and min return their second operand, x, for NaN.
     """
 
     def bound(desc: Desc, low: float, high: float, keep: str) -> Primitive:

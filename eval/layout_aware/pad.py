@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pad(Operator):
-    """A pad of elements along each axis.
+    """The operator that adds elements around a tensor, or removes elements.
 
     Attributes:
         before, behind: how many elements are added at the beginning and at the end of each axis; a
@@ -35,7 +35,7 @@ class Pad(Operator):
     value: float = 0.0
 
     def kept(self, x: Tensor) -> Sizes:
-        """Return how many elements of ``x`` remain along each axis: negative pads remove some."""
+        """Return how many elements of ``x`` remain along each axis; a negative pad removes some."""
         rows = zip(x.dims, self.before, self.behind, strict=True)
         return tuple(size + min(before, 0) + min(behind, 0) for size, before, behind in rows)
 
@@ -43,7 +43,8 @@ class Pad(Operator):
         """Return the sizes of the padded ``x``.
 
         Raises:
-            DimError: the pads do not fit the sizes.
+            DimError: there are not two pads for each axis, more elements are removed than ``x``
+                has, or the mode finds no elements to add.
         """
         ranks = {len(x.dims), len(self.before), len(self.behind)}
         check(len(ranks) == 1, "not two pads an axis", x.dims, self.before, self.behind)
@@ -54,9 +55,9 @@ class Pad(Operator):
         return tuple(map(sum, zip(x.dims, self.before, self.behind, strict=True)))
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernels that fill the output with zeros, then copy ``x`` into it.
+        """Record two calls of oneDNN, and return the output: zeros, and ``x`` copied into them.
 
-        The layout is that of ``x`` if oneDNN is fast in it.
+        The layout is that of ``x`` if oneDNN has a fast kernel for it.
         """
         dims = self.sizes(x)
         if self.mode != "constant" or self.value or np.signbit(self.value):
@@ -69,14 +70,17 @@ class Pad(Operator):
 
         kernel, desc = fastest(make, usual(x))
         src, dst = ctx.convert(x, desc), ctx.allocate(like(desc, dims))
-        whole = in_a_row(dst.desc)  # y < y is 0 for any y, so dst needs no earlier value
+        whole = in_a_row(dst.desc)  # y < y is 0 for any y: it sets dst to zeros
         zero = dnnl.binary("lt", whole, whole, whole)
         ctx.call_onednn(zero, {"src0": dst, "src1": dst, "dst": dst})
         ctx.call_onednn(kernel, {"src": src, "dst": dst})
         return dst
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record Eigen's copy with channels last: it fills with the value, then copies ``x``."""
+        """Record a call of Eigen with channels last, and return its output.
+
+        The call fills the output with ``value``, then copies ``x`` into it.
+        """
         if self.mode != "constant":
             raise Unsupported("puts constants around only")
         y, src = ctx.allocate(channels_last(self.sizes(x))), eigen.last(ctx, x)

@@ -25,9 +25,11 @@ class Pool(Operator):
 
     Attributes:
         kernel_shape: the sizes of the window.
-        strides, dilations: one for each spatial axis; empty is 1 for all.
-        pads: elements at the beginnings, then at the ends, of spatial axes; empty is 0 for all.
-        ceil_mode: add a last window that reaches beyond the pads, if it begins before the end pads.
+        strides, dilations: a number for each spatial axis; empty means 1 for all.
+        pads: the elements added at the beginnings of all spatial axes, then at their ends; empty
+            means 0 for all.
+        ceil_mode: True adds a last position of the window that reaches beyond the end pads, if it
+            begins before them.
     """
 
     kernel_shape: Sizes
@@ -39,7 +41,7 @@ class Pool(Operator):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """The name of the operation in oneDNN and in Eigen."""
+        """The name of this pool in oneDNN and in Eigen."""
 
     @property
     def given(self) -> Window:
@@ -52,7 +54,8 @@ class Pool(Operator):
         """Return the sizes of the result for an image ``x``.
 
         Raises:
-            DimError: the window does not fit, or may have only pads.
+            DimError: the window is larger than the padded image, or can have a position in which
+                it holds pads only.
         """
         check(len(x.dims) > 2, "no image", x.dims)
         counts = self.given.counts(x.dims[2:], self.ceil_mode)
@@ -62,10 +65,11 @@ class Pool(Operator):
         return (*x.dims[:2], *counts)
 
     def window(self, x: Tensor) -> Window:
-        """Return the sliding window, with pads at the ends as far as the last window reaches.
+        """Return the sliding window, with end pads that reach to the end of its last position.
 
         Raises:
-            Unsupported: pads count in a mean, and the last window reaches beyond the given pads.
+            Unsupported: pads count in the mean, and the last position of the window reaches beyond
+                the pads that the operator has.
         """
         window = self.given.reaching(x.dims[2:], self.sizes(x)[2:])
         if "include" in self.kind and window != self.given:
@@ -73,7 +77,7 @@ class Pool(Operator):
         return window
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
+        """Record a call of oneDNN, in the layout of ``x`` if that is fast; return its output."""
         window, dst = self.window(x), unspecified(self.sizes(x))
         places = window.kernel, window.strides, window.dilations, window.begins, window.ends
         kernel, _ = fastest(lambda src: dnnl.pooling(self.kind, src, dst, *places), usual(x))
@@ -94,7 +98,10 @@ class Pool(Operator):
 
     @abstractmethod
     def of(self, x: Array, window: Window) -> Array:
-        """Return the pool of an array over a window, computed with NumPy."""
+        """Return the pool of the image ``x``, one value for each position of ``window``.
+
+        NumPy computes it.
+        """
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ class AvgPool(Pool):
 
     @property
     def kind(self) -> str:
-        """The name of the operation in oneDNN and in Eigen."""
+        """The name of this pool in oneDNN and in Eigen."""
         return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
 
     def of(self, x: Array, window: Window) -> Array:

@@ -24,12 +24,12 @@ from vtensor.language.graph import Graph
 from vtensor.language.node import Node
 from vtensor.language.operators import info_of
 
-#: For each input of an operator, the names of its axes.
+#: A list for each input of an operator: the names of the input's axes.
 Names = Sequence[Sequence[str]]
 
 
 def _alike(operator: Callable[..., Operator]) -> Callable[[Any, Names], Operator]:
-    """Return a function that makes ``operator`` with the parameters of VTensor's operator."""
+    """Return a function from VTensor's operator to ``operator`` with the same parameters."""
     return lambda op, _: operator(**vars(op))
 
 
@@ -49,8 +49,8 @@ def _matmul(op: Any, names: Names) -> MatMul:
     return MatMul(transpose_a=a[-1] != op.over, transpose_b=b[-1] == op.over)
 
 
-#: By name, the function that makes the layout-aware operator: its arguments are VTensor's operator
-#: and the names of the axes of the inputs.
+#: By name of an operator, the function that makes the layout-aware one. Its arguments are VTensor's
+#: operator and the names of the axes of the inputs.
 OPERATORS: dict[str, Callable[[Any, Names], Operator]] = {
     "Add": _alike(Add),
     "AvgPool": _alike(AvgPool),
@@ -86,12 +86,15 @@ def operator_of(graph: Graph, node: Node) -> Operator:
 
 
 def aligned(graph: Graph, node: Node, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the inputs of a node; constant operands of Add and Mul get all axes of the result.
+    """Return the inputs of a node, with the axes that layout-aware operators need.
+
+    A constant operand of Add or Mul that lacks axes of the result gets them, with size 1. All other
+    inputs are returned unchanged.
 
     Args:
         graph: the graph.
-        node: the node.
-        inputs: the tensors of its inputs.
+        node: a node of the graph.
+        inputs: the tensors of the node's inputs.
 
     Raises:
         UnsupportedOperatorError: an operand of Add or Mul has its axes in another order than the

@@ -13,7 +13,10 @@ from eval.layout_aware.tensor import Sizes, Tensor, plain
 
 @dataclass(frozen=True)
 class Reshape(Operator):
-    """The elements in the order of the axes, with other sizes; it calls no library."""
+    """The operator that gives a tensor other sizes; elements keep their order.
+
+    It calls no library.
+    """
 
     sizes: Sizes
 

@@ -17,18 +17,18 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class Softmax(Operator):
-    """Exponentials, divided by their sum along ``axes``."""
+    """The operator that divides exponentials by their sum along ``axes``, which are indices."""
 
     axes: Sizes
 
     def last(self, x: Tensor) -> Sizes:
-        """Return the numbers of all axes of ``x``, the summed ones last."""
+        """Return the indices of all axes of ``x``: those not in ``axes``, then ``axes``."""
         known = all(0 <= axis < len(x.dims) for axis in self.axes)
         check(known and len({*self.axes}) > 0, f"no axes {self.axes}", x.dims)
         return (*(axis for axis in range(len(x.dims)) if axis not in self.axes), *self.axes)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
+        """Record a call of oneDNN, in the layout of ``x`` if that is fast; return its output."""
         last, dst = plain(x.dims, self.last(x)), unspecified(x.dims)
         if sum(x.dims[axis] > 1 for axis in self.axes) > 1:
             raise Unsupported("sums along one axis only")
@@ -37,7 +37,7 @@ class Softmax(Operator):
         return followed(ctx, x, kernel, "src")
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Record Eigen's kernel with the summed axes last."""
+        """Record a call of Eigen with the axes ``axes`` last in memory, and return its output."""
         last = plain(x.dims, self.last(x))
         src, dst = ctx.convert(x, last), ctx.allocate(last)
         length = prod(x.dims[axis] for axis in self.axes)

@@ -31,10 +31,10 @@ class Tensor:
     """Memory and its layout.
 
     Attributes:
-        desc: sizes and layout.
-        memory: its memory: in the arena, of an input or output of a run, or of a constant.
-        library: the library of the operator that made it; empty for inputs and constants.
-        constant: whether the values never change.
+        desc: oneDNN's descriptor of the sizes and the layout.
+        memory: the tensor's memory, which may get its buffer later.
+        library: the library that computes the tensor; empty for inputs and constants.
+        constant: True if the tensor is a constant of the network.
     """
 
     desc: Desc
@@ -53,13 +53,14 @@ class Tensor:
 
 
 def memory_of(nbytes: int) -> TensorStorage:
-    """Return memory of a number of bytes whose buffer is bound later."""
+    """Return memory of ``nbytes`` bytes, to which a buffer is bound later."""
     return TensorStorage("u8", {"bytes": nbytes}, Layout.plain(["bytes"]))
 
 
 def plain(dims: Sizes, order: Sequence[int] = ()) -> Desc:
-    """Return a descriptor without blocks; ``order`` has the axes, the slowest first (empty: 0, 1,
-    ...).
+    """Return a descriptor of a tensor with the sizes ``dims``, without blocks.
+
+    ``order`` has the indices of the axes, the slowest first; empty means 0, 1, 2 and so on.
     """
     strides, step = [0] * len(dims), 1
     for axis in reversed(order or range(len(dims))):
@@ -78,7 +79,9 @@ def channels_last(dims: Sizes) -> Desc:
 
 
 def lies_as(a: Desc, b: Desc) -> bool:
-    """Return whether two descriptors place every element alike, even if they are written otherwise.
+    """Return whether two descriptors put every element at the same place in memory.
+
+    Descriptors that are not equal may still do so.
 
     >>> lies_as(channels_last((1, 8, 1, 1)), dnnl.Desc.tag((1, 8, 1, 1), DTYPE, "aBcd8b"))
     True
@@ -87,10 +90,11 @@ def lies_as(a: Desc, b: Desc) -> bool:
 
 
 def _steps(desc: Desc) -> list[list[tuple[int, int]]]:
-    """Return pairs (count, distance) for each axis, the innermost first.
+    """Return, for each axis, how elements along it are placed in memory.
 
-    An element ``count`` further along the axis is ``distance`` elements further in memory, up to
-    the count of the next pair.
+    It is a list of pairs (count, distance), by growing count: the element ``count`` further along
+    the axis is ``distance`` elements further in memory. A pair holds for multiples of its count, up
+    to the count of the next pair.
     """
     steps: list[list[tuple[int, int]]] = [[] for _ in desc.dims]
     units, distance = [1] * len(desc.dims), 1

@@ -15,10 +15,10 @@ class Window(NamedTuple):
     """A window that slides over an image, with a number for each spatial axis.
 
     Attributes:
-        kernel: the sizes of the window.
-        strides: the strides, in elements.
-        pads: elements at the beginnings of all spatial axes, then at their ends.
-        dilations: the distances of the window's elements; 1 is no dilation.
+        kernel: the number of elements that the window takes.
+        strides: the distance of neighbouring positions of the window, in elements.
+        pads: the elements added at the beginnings of all spatial axes, then at their ends.
+        dilations: the distance of neighbouring elements of the window, in elements.
     """
 
     kernel: Sizes
@@ -28,30 +28,30 @@ class Window(NamedTuple):
 
     @property
     def begins(self) -> Sizes:
-        """The pads at the beginnings."""
+        """The pads at the beginning of each axis, in elements."""
         return self.pads[: len(self.kernel)]
 
     @property
     def ends(self) -> Sizes:
-        """The pads at the ends."""
+        """The pads at the end of each axis, in elements."""
         return self.pads[len(self.kernel) :]
 
     @property
     def reach(self) -> Sizes:
-        """The extent of the window along each axis, dilation included."""
+        """The elements from the window's first to its last along each axis, gaps included."""
         rows = zip(self.kernel, self.dilations, strict=True)
         return tuple(dilation * (size - 1) + 1 for size, dilation in rows)
 
     def counts(self, image: Sizes, ceil: bool = False) -> Sizes:
-        """Return how many windows fit along each axis of an image.
+        """Return how many positions the window has along each axis of an image.
 
         Args:
             image: the sizes of the image's spatial axes.
-            ceil: add a window that does not fit but begins before the pads at the end.
+            ceil: True adds a last position that does not fit if it begins before the end pads.
 
         Raises:
-            DimError: the window has another number of axes than the image, has a number out of
-                range, or does not fit.
+            DimError: the window has another number of axes than the image, or is larger than the
+                padded image; or a size, stride or dilation is below 1, or a pad below 0.
         """
         numbers = (self.kernel, self.strides, self.dilations, self.begins, self.ends)
         check({len(image)} == set(map(len, numbers)), f"{self} is not of this rank", image)
@@ -67,11 +67,13 @@ class Window(NamedTuple):
         return tuple(result)
 
     def reaching(self, image: Sizes, out: Sizes) -> Window:
-        """Return the window with pads at the ends as far as the last window reaches.
+        """Return this window, with end pads that reach to the end of its last position.
+
+        Pads that reach further are kept.
 
         Args:
             image: the sizes of the image's spatial axes.
-            out: the number of windows along each.
+            out: the number of positions of the window along each axis.
         """
         rows = zip(image, out, self.strides, self.reach, self.begins, self.ends, strict=True)
         ends = (
@@ -84,8 +86,8 @@ class Window(NamedTuple):
         """Return the window as Eigen's kernels take it: with three spatial axes.
 
         Args:
-            src: the sizes of the image: images, channels, spatial axes.
-            dst: the sizes of the result, likewise.
+            src: the sizes of the images: their number, channels, then spatial axes.
+            dst: the sizes of the result: images, channels, spatial axes.
         """
         images, channels, *_ = src
         before, after = three(src[2:], 1), three(dst[2:], 1)
@@ -94,7 +96,5 @@ class Window(NamedTuple):
 
 
 def three(sizes: Sizes, missing: int) -> Sizes:
-    """Return a number for each of three axes: ``sizes``, preceded by ``missing`` as often as
-    needed.
-    """
+    """Return three numbers, one for each axis: ``sizes``, with ``missing`` before as needed."""
     return (missing,) * (3 - len(sizes)) + sizes

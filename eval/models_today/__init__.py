@@ -27,6 +27,9 @@ Maker = Callable[[Path, str], dict[str, Array]]
 
 
 def models_of(families: Iterable[str]) -> dict[str, Maker]:
-    """Return the functions that make the models of families, by the models' names."""
+    """Return, by name of a model, the function that makes it, for all models of some families.
+
+    A function takes (path, exporter), writes the ONNX file, and returns its inputs by name.
+    """
     modules = [import_module(f"{__name__}.{family}") for family in families]
     return {name: make for module in modules for name, make in module.MODELS.items()}

@@ -36,9 +36,10 @@ FOLDER = Path("out/models_today")
 
 
 def made(name: str, exporter: str) -> Case | None:
-    """Return a model's file and inputs, and make them if they are missing.
+    """Return a model's ONNX file and its inputs; make them first if they are missing.
 
-    None, after a note, if the model cannot be made, for instance because a package is absent.
+    If the model cannot be made, for instance because a package is absent, a note is printed and
+    None is returned.
 
     Args:
         name: the model's name.
@@ -67,7 +68,10 @@ def made(name: str, exporter: str) -> Case | None:
 
 
 def make(name: str, exporter: str) -> None:
-    """Write a model's file, then its inputs: if the file of inputs exists, both are complete."""
+    """Write a model's ONNX file, then the file of its inputs.
+
+    The file of inputs gets its name last: if it exists, both files are complete.
+    """
     path = FOLDER / f"{name}.{exporter}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
     feeds: dict[str, Any] = models_of(FAMILIES)[name](path, exporter)  # Any: savez has keywords

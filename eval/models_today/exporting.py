@@ -12,20 +12,21 @@ import numpy as np
 
 from vtensor.benchmark.peer import Array
 
-#: ``script`` traces through TorchScript, ``dynamo`` through ``torch.export``.
+#: The names of PyTorch's exporters: ``script`` traces a module by TorchScript, ``dynamo`` by
+#: ``torch.export``.
 EXPORTERS = ("dynamo", "script")
 
-#: The opset that each exporter is asked for: its default.
+#: The opset in which each exporter writes: its default.
 _OPSETS = {"dynamo": 18, "script": 17}
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An input for an exporter and a benchmark.
+    """An example of a module's input, with which it is exported and timed.
 
     Args:
-        array: the values.
-        open: names of the open sizes, by the number of the axis.
+        array: the input's values.
+        open: by index of an axis, the name of its size, if the exported file leaves the size open.
     """
 
     array: Array
@@ -36,8 +37,8 @@ def image(channels: int, height: int, width: int, **open_axes: int) -> Sample:
     """Return a seeded picture with values around 0; its batch size is open.
 
     Args:
-        channels, height, width: its sizes.
-        open_axes: the numbers of further open axes, by name: ``width=3``.
+        channels, height, width: the picture's sizes.
+        open_axes: further open sizes: name and index of the axis, such as ``width=3``.
     """
     noise = np.random.default_rng(0).standard_normal((1, channels, height, width))
     names = {axis: name for name, axis in open_axes.items()}
@@ -45,19 +46,26 @@ def image(channels: int, height: int, width: int, **open_axes: int) -> Sample:
 
 
 def tokens(count: int, vocabulary: int, batch: int = 1) -> Sample:
-    """Return seeded word numbers from 1 to ``vocabulary`` - 1; batch and length are open."""
+    """Return seeded numbers of words from 1 to ``vocabulary`` - 1, of the shape (batch, count).
+
+    Both sizes are open: the batch size and the number of words, ``count``.
+    """
     numbers = np.random.default_rng(0).integers(1, vocabulary, (batch, count))
     return Sample(numbers, {0: "batch", 1: "length"})
 
 
 def ones(count: int, batch: int = 1) -> Sample:
-    """Return an attention mask that hides none of ``count`` words; batch and length are open."""
+    """Return an attention mask that hides no word: ones of the shape (batch, count).
+
+    Both sizes are open.
+    """
     return Sample(np.ones((batch, count), np.int64), {0: "batch", 1: "length"})
 
 
 def _shown(sample: Sample) -> Array:
-    """Return the array with which an exporter traces the module: an open size of 1 is doubled,
-    because the exporter would fix it.
+    """Return the values of an input with which an exporter traces the module.
+
+    An open size of 1 is doubled, because the exporter would fix it.
     """
     sizes = [
         2 if axis in sample.open and size == 1 else 1
@@ -76,9 +84,9 @@ def export(
     """Write a module as ONNX, and return its inputs by name.
 
     Args:
-        make: returns the module; called with PyTorch's generator seeded.
-        samples: the module's inputs by name, in the order of its ``forward``.
-        outputs: the names of its outputs.
+        make: makes the module; PyTorch's generator of random numbers is seeded before the call.
+        samples: the module's inputs by name, in the order in which its ``forward`` takes them.
+        outputs: the names of the module's outputs.
         path: the file to write.
         exporter: one of ``EXPORTERS``.
 

@@ -18,7 +18,7 @@ LENGTH, WORDS = 128, 8000
 
 
 def _hidden(model: Any) -> Any:
-    """Return a module that maps words and a mask to the model's last hidden states only."""
+    """Return a module that maps words and a mask to the last hidden states of ``model``."""
     import torch
 
     class Hidden(torch.nn.Module):
@@ -88,8 +88,9 @@ def _gpt2() -> Any:
 
 
 def _gpt2_past() -> Any:
-    """Return a module that generates one word, from the last word and the keys and values of the
-    words before it.
+    """Return GPT-2 as a module that generates one word.
+
+    Its inputs are the last word, and the keys and values of the words before it.
     """
     import torch
     from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel

@@ -29,10 +29,10 @@ def _copy(
 
     Args:
         package: the package.
-        name: the end of the file's path in the package.
+        name: the end of the file's path in the package, by which the file is found.
         shape: the shape of the input.
         path: the file to write.
-        exporter: is ignored, since the model exists.
+        exporter: ignored, since the package has an ONNX file.
 
     Raises:
         ImportError: the package is absent, or has no such file.

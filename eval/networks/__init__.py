@@ -32,10 +32,10 @@ class Network(NamedTuple):
     """The definition of a network.
 
     Attributes:
-        features: adds the layers up to the classifier, and returns their result.
+        features: a function that adds the layers before the classifier, and returns their result.
         size: height and width of an image, in pixels.
-        centred: the parameter of ``Weights``, chosen so that the difference of two images neither
-            grows nor fades by much until the logits, and logits correlate by less than 0.995.
+        centred: the parameter ``centred`` of ``Weights``. With it, the difference of two images
+            neither grows nor fades by much up to the logits, whose correlation is below 0.995.
     """
 
     features: Callable[[Net], VTensor]
@@ -58,7 +58,8 @@ NETWORKS = {
     "mobilenet_v2": Network(mobilenet_v2, 224),
 }
 NAMES = tuple(NETWORKS)
-#: A small image size for each, in pixels: Inception v3 and Inception-ResNet v2 need 75.
+#: By name of a network, a small size of its images, in pixels. Inception v3 and Inception-ResNet v2
+#: need at least 75.
 SMALL = {name: 96 if network.size == 299 else 64 for name, network in NETWORKS.items()}
 
 
@@ -67,9 +68,9 @@ def build(name: str, batch: int | None = 1, *, size: int | None = None, seed: in
 
     Args:
         name: one of ``NAMES``.
-        batch: images in a batch; None leaves it open. It changes no weight.
-        size: height and width of an image, in pixels; Table 1's when not given.
-        seed: any integer from 0 on.
+        batch: the number of images in a batch; None leaves it open. Weights do not depend on it.
+        size: height and width of an image, in pixels; None means the size in the paper's Table 1.
+        seed: the seed of the weights, any integer from 0 on.
 
     Returns:
         The graph; its input ``image`` is N C H W, its output ``probabilities`` N K, K = 1000.

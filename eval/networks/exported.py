@@ -29,8 +29,9 @@ MIXES = {name: mix for name, mix in mixes().items() if name not in ("eigen", "nu
 
 
 def compared(name: str, batch: int, opset: int = OPSET) -> dict[str, Any]:
-    """Write a network as ONNX, and return its row: the bytes of its files, and the results of
-    ``same`` and ``differences``.
+    """Write a network as ONNX, and return a row with what was found about the files.
+
+    It has their bytes, and the results of ``same`` and ``differences``.
     """
     graph = build(name, batch)
     with TemporaryDirectory() as folder:
@@ -47,7 +48,7 @@ def compared(name: str, batch: int, opset: int = OPSET) -> dict[str, Any]:
 
 
 def same(graph: Graph, file: Path) -> bool:
-    """Return whether a file, once it is found valid, is read as a graph that equals ``graph``.
+    """Check that an ONNX file is valid; return whether the graph read from it equals ``graph``.
 
     Raises:
         onnx.checker.ValidationError: the file is not valid.
@@ -57,9 +58,10 @@ def same(graph: Graph, file: Path) -> bool:
 
 
 def differences(graph: Graph, file: Path) -> dict[str, float]:
-    """Return the largest difference between VTensor and ONNX Runtime for each mix.
+    """Return, by mix of libraries, the largest difference between VTensor and ONNX Runtime.
 
-    The compared value is the input of the file's last Softmax; it is relative to the largest value.
+    The compared value is the input of the network's last Softmax. The difference is relative to its
+    largest element.
     """
     cut = before_softmax(onnx.load(file, load_external_data=False))
     onnx.save(cut, file.with_name("cut.onnx"))  # weights in another file stay there
@@ -75,7 +77,11 @@ def differences(graph: Graph, file: Path) -> dict[str, float]:
 
 
 def wrong(row: dict[str, Any]) -> list[str]:
-    """Return the faults of a row of ``compared``: ``read again``, and the mixes that differ."""
+    """Return the names of the faults in a row of ``compared``; no names if there is none.
+
+    ``read again`` means that the graph read from the file differs. The name of a mix means that its
+    outputs differ from ONNX Runtime's by more than the tolerance.
+    """
     apart = [mix for mix, error in row["differences"].items() if not error <= TOLERANCE]
     return apart if row["same"] else ["read again", *apart]
 

@@ -8,8 +8,8 @@ from typing import Any
 from eval.networks.layers import Net
 from vtensor.language.tensor import VTensor
 
-#: A convolution (filters, kernel, then stride and pad where they are not 1 and "same"), or a
-#: function of the net and a value.
+#: One step of a branch. It is a convolution: (filters, kernel), then stride and pad if these are
+#: not 1 and "same". Or it is a function that takes the net and a value and adds a layer.
 Step = tuple[Any, ...] | Callable[[Net, VTensor], VTensor]
 Layer = Callable[..., VTensor]
 
@@ -22,9 +22,9 @@ def chain(
     Args:
         net: the network.
         x: the input of the first step.
-        name: the scope of the steps' names.
+        name: the scope of the steps' names: their prefix.
         steps: the steps.
-        layer: adds the layer of a step that gives a convolution.
+        layer: the method of ``Net`` that adds the convolution of a step.
     """
     with net.scope(name):
         for index, step in enumerate(steps):
@@ -39,9 +39,10 @@ def branches(
     *parts: Sequence[Step],
     layer: Layer = Net.conv_bn_relu,
 ) -> VTensor:
-    """Add a module: chains of ``parts``, all from ``x``, with their channels concatenated.
+    """Add a module of parallel branches, and return their concatenated channels.
 
-    ``name`` and ``layer`` are those of ``chain``.
+    Each of ``parts`` is a branch: steps one after another, the first of which reads ``x``. ``name``
+    and ``layer`` are as for ``chain``.
     """
     with net.scope(name):
         ends = (chain(net, x, str(i), *part, layer=layer) for i, part in enumerate(parts))

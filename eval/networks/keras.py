@@ -29,7 +29,7 @@ class _Export:
         Args:
             name: the weight's name.
             shape: its sizes.
-            positive: make the values at least 0.5.
+            positive: True makes all values at least 0.5.
         """
         fan_in = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
         drawn = self._rng.standard_normal(shape, np.float32) * np.sqrt(2 / fan_in)
@@ -53,9 +53,9 @@ class _Export:
         Args:
             name: the prefix of the nodes' names.
             x: the name of the input, with channels first.
-            channels: the numbers of channels of input and output.
+            channels: the numbers of channels of the input and of the output.
             stride: the stride of the convolution.
-            last: add a Transpose to channels last.
+            last: True adds a Transpose to channels last at the end.
         """
         kernel = self.weight(f"{name}/kernel", channels[1], channels[0], 3, 3)
         x = self.add(

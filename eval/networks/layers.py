@@ -33,8 +33,8 @@ class Net:
         name: the graph's name, which also seeds the weights.
         batch: the number of images in a batch; None leaves it open.
         size: height and width of an image, in pixels.
-        seed: another seed draws other weights.
-        centred: the parameter of ``Weights``.
+        seed: the seed of the weights.
+        centred: the parameter ``centred`` of ``Weights``, from which the weights are drawn.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Net:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Put a name in front of the names of all that is added during the block.
+        """Put ``name`` in front of the names of all nodes and weights added during the block.
 
-        The values of weights depend on their whole names.
+        The values of a weight depend on its whole name.
         """
         outer = self._draw
         self._draw = replace(outer, path=f"{outer.path}/{name}")
@@ -84,8 +84,8 @@ class Net:
             kernel: height and width of the kernel, or one number for both.
             stride: the stride along H and W.
             pad: ``same``, ``valid`` (none), or a number of elements for each side.
-            bias: add a bias, too.
-            rectified: whether ``x`` comes from a rectifier, on which the scale of weights depends.
+            bias: True adds a bias, too.
+            rectified: True if ``x`` is the output of a rectifier; the weights' scale depends on it.
         """
         window = _window(x, kernel, stride, pad)
         shape = (filters, x.size("C"), *window.pop("kernel_shape"))
@@ -121,7 +121,7 @@ class Net:
     def dense(
         self, x: VTensor, name: str, units: int, out: str, *, rectified: bool = True
     ) -> VTensor:
-        """Add a product by a matrix over the only dim of ``x`` besides N, and a bias.
+        """Add a product of ``x`` and a matrix, and a bias; it sums over the dim of ``x`` besides N.
 
         Args:
             x: a value with two dims.
@@ -144,8 +144,9 @@ class Net:
     def batch_norm(
         self, x: VTensor, name: str, *, scale: float = 1.0, epsilon: float = 1e-3
     ) -> VTensor:
-        """Add a batch norm over the channels; its output has a standard deviation of about
-        ``scale``.
+        """Add a batch norm over the channels.
+
+        ``scale`` is the approximate standard deviation of its output.
         """
         drawn = self._draw.statistics(name, x.size("C"), scale)
         vectors = [
@@ -187,9 +188,9 @@ class Net:
         return self.add(Add(), a, b)
 
     def classify(self, x: VTensor) -> Graph:
-        """Add the end of every network: a mean over the image, logits and probabilities.
+        """Add the end of every network, and return the sealed graph.
 
-        Return the graph, sealed.
+        The end is a mean over the image, a product that computes logits, and a Softmax.
 
         Args:
             x: the features.
@@ -209,7 +210,7 @@ def _pair(kernel: Kernel) -> tuple[int, int]:
 
 
 def _window(x: VTensor, kernel: Kernel, stride: int, pad: Pad) -> dict[str, Any]:
-    """Return the parameters of an operator that slides a window over ``x``, by name."""
+    """Return, by name, the parameters kernel_shape, strides and pads of a pool over ``x``."""
     return {
         "kernel_shape": _pair(kernel),
         "strides": (stride, stride),
@@ -236,9 +237,9 @@ def pads(x: VTensor, kernel: Kernel, stride: int, pad: Pad = "same") -> tuple[in
 
 
 def same(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Return the pads before and after with which there are ceil(size / stride) windows.
+    """Return the fewest pads (before, after) with which ceil(size / stride) windows fit.
 
-    They are the fewest, and an odd one is after.
+    If their sum is odd, there is one more after than before.
 
     Source: TensorFlow, tf.nn, "Notes on padding": SAME.
 

@@ -20,7 +20,8 @@ Array = NDArray[np.float32]
 Generator = np.random.Generator
 Draw = Callable[[Generator, tuple[int, ...]], Array]
 
-#: Scale of a batch norm that ends a residual branch: the sum of sixteen blocks must stay small.
+#: The scale of a batch norm at the end of a residual branch. It is below 1, so that the sum of
+#: sixteen such branches stays small.
 RESIDUAL_SCALE = 0.35
 
 
@@ -50,14 +51,14 @@ def light_model(name: str) -> ModelProto:
 
 
 def seeded(model: ModelProto, seed: int) -> ModelProto:
-    """Return the model with random weights, the same ones for the same seed.
+    """Return a copy of a model with random weights, which depend on the seed alone.
 
     Kernels and matrices are He-scaled, biases small; batch norms get statistics that differ from
     channel to channel. Activations stay finite and of the order of 1 through ResNet-50's residual
     chain.
 
     Args:
-        model: one whose weights are initializers or made by ConstantOfShape; it is not changed.
+        model: a model whose weights are initializers or made by ConstantOfShape; it is not changed.
         seed: any integer.
     """
     result = _without_weights(model)
@@ -74,9 +75,9 @@ def seeded(model: ModelProto, seed: int) -> ModelProto:
 
 
 def before_softmax(model: ModelProto) -> ModelProto:
-    """Return the model without its last Softmax: its output is that node's input.
+    """Return a copy of a model without the Softmax at its end, whose input becomes the output.
 
-    A Softmax makes different inputs similar; comparisons should see its input.
+    A Softmax makes different inputs similar, so comparisons of its outputs would hide errors.
 
     Raises:
         ValueError: the model does not end in a Softmax.
@@ -93,13 +94,13 @@ def before_softmax(model: ModelProto) -> ModelProto:
 
 
 def with_batch(model: ModelProto, batch: int) -> ModelProto:
-    """Return the model for another batch size: its inputs' first dims, and the shapes of its
-    Reshapes.
+    """Return a copy of a model for another batch size.
 
-    A Reshape of a weight keeps its shape; declared sizes of other values are left out.
+    The first dims of inputs and outputs, and the shapes of Reshapes, get this size. The Reshape of
+    a weight keeps its shape. Declared sizes of values between nodes are left out.
 
     Args:
-        model: one for batch 1, from ``seeded``; it is not changed.
+        model: a model for batch size 1, from ``seeded``; it is not changed.
         batch: the new batch size.
     """
     result = ModelProto()
@@ -122,11 +123,14 @@ def with_batch(model: ModelProto, batch: int) -> ModelProto:
 
 
 def with_side(model: ModelProto, side: int) -> ModelProto:
-    """Return the model for pictures of another size; only the input's sizes are changed.
+    """Return a copy of a model for pictures of another size.
+
+    Only the sizes of the input are changed.
 
     Args:
-        model: from ``seeded``, averaged globally at its end; it is not changed.
-        side: height and width, in pixels.
+        model: a model from ``seeded`` that averages over the whole image before its classifier; it
+            is not changed.
+        side: height and width of a picture, in pixels.
     """
     result = ModelProto()
     result.CopyFrom(model)
@@ -157,9 +161,9 @@ def _fills(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def _without_weights(model: ModelProto) -> ModelProto:
-    """Return the model without its float weights and the nodes that make them.
+    """Return a copy of a model without its float weights and the nodes that make weights.
 
-    The initializers that remain are no inputs.
+    Initializers that remain are no longer listed among the model's inputs.
     """
     shapes = _weight_shapes(model)
     makers = {node.input[0] for node in _fills(model)}
@@ -180,9 +184,10 @@ def _without_weights(model: ModelProto) -> ModelProto:
 
 
 def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
-    """Yield the name of each weight, and the function that draws it.
+    """Yield (name, function that draws its values) of each weight.
 
-    The function depends on the node that reads the weight, and on the number of that input.
+    The function depends on the node that reads the weight, and on the weight's index among the
+    node's inputs.
     """
     summed = {
         name for node in model.graph.node if node.op_type in ("Sum", "Add") for name in node.input
@@ -199,11 +204,11 @@ def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
 
 
 def _rules(node: NodeProto, residual: bool) -> dict[int, Draw]:
-    """Return the functions that draw the weights of a node, by the number of the input.
+    """Return the functions that draw the weights of a node, by their index among its inputs.
 
     Args:
         node: the node.
-        residual: whether a sum reads the node's output.
+        residual: True if the node's output is added to another value.
     """
     if node.op_type == "Conv":
         return {1: _he, 2: _around(0.0, 0.1)}
@@ -220,14 +225,20 @@ def _rules(node: NodeProto, residual: bool) -> dict[int, Draw]:
 
 
 def _he(rng: Generator, shape: tuple[int, ...]) -> Array:
-    """Return normal weights of variance 2 / fan-in; the first dim is the output's."""
+    """Return normal weights of variance 2 / fan-in, the number of inputs of an output.
+
+    The first dim is that of the outputs.
+    """
     weights = rng.standard_normal(shape, np.float32)
     weights *= np.float32(np.sqrt(2 / np.prod(shape[1:])))
     return weights
 
 
 def _he_columns(rng: Generator, shape: tuple[int, ...]) -> Array:
-    """Return normal weights of variance 2 / fan-in; the last dim is the output's."""
+    """Return normal weights of variance 2 / fan-in, the number of inputs of an output.
+
+    The last dim is that of the outputs.
+    """
     weights = rng.standard_normal(shape, np.float32)
     weights *= np.float32(np.sqrt(2 / np.prod(shape[:-1])))
     return weights

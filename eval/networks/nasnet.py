@@ -13,7 +13,8 @@ from vtensor.language.tensor import VTensor
 FILTERS = 168  # 4032 penultimate channels are 24 times as many
 REPEATS = 6
 
-#: Standard deviation after the batch norms of a cell; the sum of two has about 1 again.
+#: Standard deviation of the output of a cell's batch norms. With it, that of the sum of two such
+#: outputs is about 1.
 SCALE = 0.75
 
 
@@ -21,7 +22,7 @@ def nasnet_large(net: Net) -> VTensor:
     """Return the features of the image: 4032 channels of 11 by 11."""
     with net.scope("stem"):
         x = net.batch_norm(net.conv(net.image, "conv", 96, 3, 2, "valid"), "bn")
-    before = x  # of a cell's two inputs the older one
+    before = x  # the older of the two inputs of the next cell
     for stem, filters in (("stem1", FILTERS // 4), ("stem2", FILTERS // 2)):
         x, before = _reduction(net, x, before, stem, filters), x
     for stage in range(3):
@@ -72,7 +73,10 @@ def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -
 
 
 def _fitted(net: Net, before: VTensor, x: VTensor, filters: int) -> VTensor:
-    """Return the older input, ``before``, with ``filters`` channels and the size of ``x``."""
+    """Add layers that bring a cell's older input, ``before``, to the sizes of its newer one, ``x``.
+
+    Return the result, which has ``filters`` channels and the height and width of ``x``.
+    """
     if before.size("H") == x.size("H"):
         if before.size("C") == filters:
             return before
@@ -95,9 +99,10 @@ def _projected(net: Net, x: VTensor, name: str, filters: int) -> VTensor:
 def _separable(
     net: Net, x: VTensor, name: str, filters: int, kernel: int, stride: int = 1
 ) -> VTensor:
-    """Add twice a rectifier, a depthwise convolution, one of 1 by 1 and a batch norm.
+    """Add two separable convolutions.
 
-    Both depthwise kernels have size ``kernel``; the first has ``stride``, the second stride 1.
+    Each is a rectifier, a depthwise convolution, a convolution of 1 by 1 and a batch norm. Both
+    depthwise kernels have the size ``kernel``; the first has the stride ``stride``, the second 1.
     """
     with net.scope(name):
         for index, step in enumerate((stride, 1)):

@@ -35,7 +35,9 @@ def resnet(net: Net, blocks: tuple[int, int, int, int]) -> VTensor:
 
 
 def _block(net: Net, x: VTensor, name: str, filters: int, stride: int, scale: float) -> VTensor:
-    """Add a block: the rectified sum of ``x`` and convolutions of 1 by 1, 3 by 3, 1 by 1.
+    """Add a block: convolutions of 1 by 1, 3 by 3 and 1 by 1, whose result is added to ``x``.
+
+    A rectifier follows the sum.
 
     Args:
         net: the network.

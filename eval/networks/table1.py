@@ -24,16 +24,17 @@ TITLE = "The networks (Table 1)"
 
 
 class Row(NamedTuple):
-    """A row of the paper's table, with the difference of its number of parameters from ours.
+    """A row of the paper's Table 1, and why its number of parameters differs from ours.
 
     Args:
-        blocktime, inter_op, intra_op: TensorFlow's settings: KMP_BLOCKTIME in ms, concurrent
-            operators, threads of an operator.
+        blocktime: TensorFlow's setting KMP_BLOCKTIME, in ms.
+        inter_op, intra_op: TensorFlow's settings: the number of concurrent operators, and the
+            number of threads of an operator.
         layers: the number of layers, as the paper counts them.
-        millions: millions of parameters, rounded.
-        per_channel: the numbers that the paper adds for each channel of a batch norm.
-        background: whether the paper has a 1001st class.
-        remark: a further remark.
+        millions: the number of parameters in millions, rounded.
+        per_channel: how many more parameters the paper counts for each channel of a batch norm.
+        background: True if the paper's network has a 1001st class.
+        remark: a further remark, in words.
     """
 
     blocktime: int
@@ -46,7 +47,7 @@ class Row(NamedTuple):
     remark: str = ""
 
     def explained(self, graph: Graph) -> int:
-        """Return the paper's number of parameters before rounding, as far as it can be derived.
+        """Return our number of parameters plus the terms that explain the paper's number.
 
         Args:
             graph: the network as it is built here.
@@ -69,7 +70,7 @@ class Row(NamedTuple):
         return "; ".join(filter(None, [counted if terms else "", self.remark]))
 
 
-#: The fields of ``Row`` that explain the paper's number of each network.
+#: By network, the fields of its ``Row`` that explain why the paper's numbers differ from ours.
 DIFFERENCES: dict[str, dict[str, Any]] = {
     "googlenet": {
         "remark": "the table has the sum of the rounded column `params` of the network's own paper"
@@ -140,7 +141,7 @@ def section(store: Store) -> Iterator[str]:
 
 
 def normalized(graph: Graph) -> int:
-    """Return the number of channels of all batch norms."""
+    """Return the number of channels of all batch norms of a network together."""
     means = (value for name, value in graph.values.items() if name.endswith("/mean"))
     return sum(value.num_elements for value in means)
 

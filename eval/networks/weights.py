@@ -19,20 +19,21 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 
-#: 1 / E[x**2] of a rectified normal x of variance 1, whose E[x]**2 is 1 / (2 * pi).
+#: 1 / E[x**2], where x is max(n, 0) of a normal n with variance 1. E[x]**2 is 1 / (2 * pi).
 HE = 2.0
 
-#: The part of the squared mean of rectified inputs that kernels remove, by default.
+#: The default of ``Weights.centred``: the part of the squared mean of rectified inputs that kernels
+#: remove, from 0 to 1.
 CENTRED = 0.5
 
-#: The scale of batch norms with which a variance of 1 stays 1, that is, with which
+#: The scale of batch norms whose output has variance 1 if their input has. With it,
 #: ``scale**2 * E[1 / variance] * (1 + E[mean**2]) + E[shift**2]`` is 1.
 KEEPING = 0.93
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A source of arrays in f32, each drawn from the network's name, its own name and a seed.
+    """A source of random f32 arrays; one depends on the network's name, its own name and a seed.
 
     Args:
         path: the network's name and the scopes, which precede the arrays' names.
@@ -49,12 +50,14 @@ class Weights:
     centred: float = CENTRED
 
     def kernel(self, name: str, shape: tuple[int, ...], rectified: bool) -> Array:
-        """Return a kernel; the mean of each output's weights is reduced as ``centred`` says.
+        """Return the array of a kernel, scaled so that outputs have a variance of about 1.
+
+        The mean of the weights of each output is reduced, to an extent that ``centred`` gives.
 
         Args:
             name: the name of the array.
-            shape: its sizes, the number of outputs first.
-            rectified: whether the input comes from a rectifier; the scale depends on it.
+            shape: the array's sizes; the first is the number of outputs.
+            rectified: True if the kernel's input comes from a rectifier; the scale depends on it.
         """
         array = self._normal(name, shape)
         mean = array.mean(axis=tuple(range(1, len(shape))), keepdims=True)
@@ -63,9 +66,10 @@ class Weights:
         return _scaled(array, gain, prod(shape[1:]))
 
     def taps(self, name: str, shape: tuple[int, ...], rectified: bool) -> Array:
-        """Return a kernel for each channel, of the last two sizes of ``shape``.
+        """Return the array of the kernels of a depthwise convolution, of the sizes ``shape``.
 
-        They are scaled as by ``kernel``, but keep their mean.
+        The last two sizes are a kernel's height and width. Kernels are scaled as by ``kernel``, but
+        keep their mean.
         """
         return _scaled(self._normal(name, shape), HE if rectified else 1.0, prod(shape[-2:]))
 
@@ -74,9 +78,9 @@ class Weights:
         return np.float32(center) + np.float32(spread) * self._normal(name, (size,))
 
     def statistics(self, name: str, size: int, scale: float) -> dict[str, Array]:
-        """Return the arrays of a batch norm over ``size`` channels, by role.
+        """Return the arrays of a batch norm over ``size`` channels: scale, bias, mean and var.
 
-        ``scale`` is the standard deviation of its output.
+        ``scale`` is the approximate standard deviation of the batch norm's output.
         """
         variance = self._rng(f"{name}/var").uniform(0.5, 1.5, size).astype(np.float32)
         return {

@@ -11,8 +11,9 @@ from eval.peers.walk import Call, Dims, Emitter, Placed, Tensor
 
 
 def pointwise(function: Callable[..., Tensor]) -> Emitter:
-    """Return the emitter of an element-wise function; operands are repeated along dims that they
-    lack.
+    """Return the emitter of an element-wise operator, from the framework's function.
+
+    Operands are repeated along dims that they lack.
     """
 
     def say(call: Call) -> Placed:
@@ -24,9 +25,10 @@ def pointwise(function: Callable[..., Tensor]) -> Emitter:
 
 
 def product(matmul: Callable[[Tensor, Tensor], Tensor]) -> Emitter:
-    """Return the emitter of a product of matrices, or of stacks of them.
+    """Return the emitter of MatMul, a product of matrices or of stacks of matrices.
 
-    Several dims of rows, or of columns, are merged into one for ``matmul``.
+    ``matmul`` is the framework's function. If rows or columns are several dims, these are merged
+    into one for it.
     """
 
     def say(call: Call) -> Placed:
@@ -44,7 +46,7 @@ def product(matmul: Callable[[Tensor, Tensor], Tensor]) -> Emitter:
 
 
 def concat(function: Callable[[Sequence[Tensor], int], Tensor]) -> Emitter:
-    """Return the emitter of a concatenation; ``function`` takes tensors and an axis number."""
+    """Return the emitter of Concat; ``function`` takes tensors and the index of an axis."""
 
     def say(call: Call) -> Placed:
         parts = [call.operand(i, call.order) for i in range(len(call.operands))]
@@ -54,10 +56,11 @@ def concat(function: Callable[[Sequence[Tensor], int], Tensor]) -> Emitter:
 
 
 def mean(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Emitter:
-    """Return the emitter of the mean over some axes.
+    """Return the emitter of Mean.
 
     Args:
-        function: takes a tensor, the numbers of the axes, and whether they stay with size 1.
+        function: the framework's function; it takes a tensor, the indices of the axes, and whether
+            they stay with size 1.
     """
 
     def say(call: Call) -> Placed:
@@ -71,10 +74,12 @@ def mean(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Emitter:
 
 
 def softmax(function: Callable[[Tensor, int], Tensor]) -> Emitter:
-    """Return the emitter of a Softmax along one dim and dims of size 1; others are refused.
+    """Return the emitter of Softmax.
+
+    For a Softmax along several dims with sizes above 1, the emitter raises ``CannotBuild``.
 
     Args:
-        function: takes a tensor and the number of an axis.
+        function: the framework's function; it takes a tensor and the index of an axis.
     """
 
     def say(call: Call) -> Placed:
@@ -88,25 +93,25 @@ def softmax(function: Callable[[Tensor, int], Tensor]) -> Emitter:
 
 
 def reshape(call: Call) -> Placed:
-    """Emit a Reshape: the elements, in the order of the graph's dims, with other sizes."""
+    """Translate a Reshape: bring the axes into the graph's order of dims, then change the sizes."""
     [x], y = call.inputs, call.output
     counted = call.operand(0, tuple(x.dims))
     return Placed(call.framework.reshape(counted, tuple(y.dims.values())), tuple(y.dims))
 
 
 def rename(call: Call) -> Placed:
-    """Emit a Rename: the same tensor with other names of dims."""
+    """Translate a Rename: return the same tensor with other names of its dims."""
     [(tensor, dims)], new = call.operands, dict(call.op.names)
     return Placed(tensor, tuple(new.get(dim, dim) for dim in dims))
 
 
 def identity(call: Call) -> Placed:
-    """Emit an Identity: the same tensor."""
+    """Translate an Identity: return the same tensor."""
     return call.operands[0]
 
 
 def padded(call: Call) -> tuple[Tensor, Dims, list[tuple[int, int]]]:
-    """Return a Pad's operand, the operand's dims, and the pads before and after each axis.
+    """Return a Pad's operand, the dims of its axes, and the pads (before, after) of each axis.
 
     Raises:
         CannotBuild: the mode is not ``constant``.
@@ -118,5 +123,5 @@ def padded(call: Call) -> tuple[Tensor, Dims, list[tuple[int, int]]]:
     return call.operand(0, order), order, [rows.get(dim, (0, 0)) for dim in order]
 
 
-#: The emitters that need no function of the framework.
+#: By name of an operator, its emitter, for operators that need no function of the framework.
 MOVES = {"Identity": identity, "Rename": rename, "Reshape": reshape}

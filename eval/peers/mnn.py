@@ -67,6 +67,9 @@ def _convert(model: Path, file: Path) -> None:
 
 
 def _variable(mnn: Any, array: Array) -> Any:
-    """Return an array as MNN's tensor; an image in MNN's own layout, with blocks of channels."""
+    """Return an array as a tensor of MNN.
+
+    An image gets MNN's own layout, with blocks of channels.
+    """
     constant = mnn.expr.const(array, list(array.shape), mnn.expr.NCHW)
     return mnn.expr.convert(constant, mnn.expr.NC4HW4) if array.ndim == 4 else constant

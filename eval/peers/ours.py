@@ -42,7 +42,7 @@ class Level(VTensor):
 
 
 class LayoutAware(Peer):
-    """A network of layout-aware operators; its options are ``cap`` and ``mix`` of ``Level``."""
+    """A network of layout-aware operators, with the options ``cap`` and ``mix`` of ``Level``."""
 
     distribution = VTensor.distribution
 
@@ -59,7 +59,7 @@ class LayoutAware(Peer):
 
 
 def mix_of(task: Task) -> Any:
-    """Return the ``Mix`` that a task's options name; first cap the instruction set as they say."""
+    """Cap the instruction set to a task's option ``cap``; return the ``Mix`` that ``mix`` names."""
     if (cap := task.options.get("cap", "max")) != "max":
         limit_isa(cap)
     return {"priority": BY_PRIORITY, **mixes()}[task.options["mix"]]

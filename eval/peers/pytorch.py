@@ -77,10 +77,10 @@ def compiled(module: Any, *, bf16: bool = False) -> Callable[..., Sequence[Tenso
 
 
 def _take_biases(module: Any) -> None:
-    """Pass each bias that is added to a convolution's result to the convolution instead.
+    """Replace each convolution and the addition of a bias after it by a convolution with a bias.
 
-    Nothing else may read that result. Inductor fuses four operations into a convolution: those of a
-    batch norm, but no addition in front of them.
+    This is done if only the addition reads the convolution's result. Inductor fuses the four
+    operations of a batch norm into a convolution, but not if an addition comes before them.
     """
     for add in module.graph.find_nodes(op="call_function", target=torch.add):
         product, bias = add.args
@@ -119,7 +119,10 @@ def _max_pool(call: Call) -> Placed:
 
 @FRAMEWORK.emits("AvgPool")
 def _avg_pool(call: Call) -> Placed:
-    """Emit PyTorch's mean if it supports the pads; else add zeros first, and correct the means."""
+    """Translate an AvgPool into PyTorch's.
+
+    If PyTorch's does not support the pads, zeros are added first, and the means are corrected.
+    """
     slide, include = sliding(call, call.op.kernel_shape), call.op.count_include_pad
     if max(slide.dilations) > 1:
         raise call.refuse(f"dilations {slide.dilations}")
@@ -144,9 +147,10 @@ def _batch_norm(call: Call) -> Placed:
 
 @FRAMEWORK.emits("LRN")
 def _lrn(call: Call) -> Placed:
-    """Emit the normalization; refuse an even ``size``.
+    """Translate an LRN into PyTorch's; raise ``CannotBuild`` if ``size`` is even.
 
-    PyTorch sums one more channel before the middle one, VTensor one more after it.
+    With an even size, PyTorch sums one more channel before the middle one, and VTensor one more
+    after it.
     """
     op = call.op
     if op.size % 2 == 0:
@@ -165,13 +169,15 @@ def _pad(call: Call) -> Placed:
 
 
 def _padded(call: Call, slide: Sliding, own: bool, value: float) -> tuple[Tensor, Sequence[int]]:
-    """Return the image, and the pads of H and W that are left to PyTorch's operator.
+    """Return the image that a window slides over, and the pads for PyTorch's operator.
+
+    These are a number for H and one for W. They are 0 if the returned image has the pads.
 
     Args:
         call: the node.
-        slide: its window.
-        own: whether the operator supports the window's pads; if not, the returned image has them.
-        value: the value of the pads in the image.
+        slide: the node's window.
+        own: True if PyTorch's operator supports the window's pads.
+        value: the value of pads that are added to the image.
     """
     if own or not slide.padded:
         return call.image(), [before for before, _ in slide.pads]

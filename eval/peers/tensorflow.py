@@ -45,7 +45,7 @@ def emit(graph: Graph, *, xla: bool = False) -> Callable[[Mapping[str, Tensor]],
 
     Args:
         graph: all of its sizes are known, its values are f32.
-        xla: compile it with XLA, which has no depthwise convolutions and is slower.
+        xla: True compiles the function with XLA, which has no depthwise convolutions and is slower.
 
     Raises:
         CannotBuild: the framework cannot express a node.
@@ -84,7 +84,10 @@ def _depthwise(call: Call) -> Placed:
 
 @FRAMEWORK.emits("MaxPool")
 def _max_pool(call: Call) -> Placed:
-    """Emit the maximum; pads other than ``SAME``, which XLA does not support, are added first."""
+    """Translate a MaxPool into TensorFlow's.
+
+    Pads other than TensorFlow's ``SAME`` are added to the image first: XLA does not support them.
+    """
     slide, x = _undilated(call), call.image()
     padding = _padding(call, slide)
     if not isinstance(padding, str):
@@ -94,8 +97,9 @@ def _max_pool(call: Call) -> Placed:
 
 @FRAMEWORK.emits("AvgPool")
 def _avg_pool(call: Call) -> Placed:
-    """Emit TensorFlow's mean, in which pads do not count, if it supports them; else add zeros
-    first, and correct the means.
+    """Translate an AvgPool into TensorFlow's, in whose means pads do not count.
+
+    If TensorFlow's does not support the pads, zeros are added first, and the means are corrected.
     """
     slide, x = _undilated(call), call.image()
     padding = _padding(call, slide)
@@ -120,7 +124,10 @@ def _batch_norm(call: Call) -> Placed:
 
 @FRAMEWORK.emits("BiasAdd")
 def _bias_add(call: Call) -> Placed:
-    """Emit an addition: along the last axis as ``bias_add``, which is fused into convolutions."""
+    """Translate a BiasAdd into an addition.
+
+    A bias along the last axis becomes ``bias_add``, which TensorFlow fuses into convolutions.
+    """
     order = call.operands[0].dims
     if order[-1:] != call.operands[1].dims:
         return alike.pointwise(tf.add)(call)
@@ -129,7 +136,7 @@ def _bias_add(call: Call) -> Placed:
 
 @FRAMEWORK.emits("LRN")
 def _lrn(call: Call) -> Placed:
-    """Emit the normalization; TensorFlow's alpha is for a sum of squares, VTensor's for a mean."""
+    """Translate an LRN into TensorFlow's, whose alpha is VTensor's divided by ``size``."""
     op, reach = call.op, min(call.op.size // 2, call.output.size("C"))
     if op.size % 2 == 0 or len(call.order) != 4:
         raise call.refuse(f"{op.size} channels, {len(call.order)} dims; odd and 4 are taken")
@@ -155,7 +162,10 @@ def _undilated(call: Call) -> Sliding:
 
 
 def _padding(call: Call, slide: Sliding) -> str | list[tuple[int, int]]:
-    """Return ``VALID`` or ``SAME`` if that names the pads, else the pads of N, H, W and C."""
+    """Return the pads of a window as TensorFlow takes them.
+
+    They are ``VALID`` or ``SAME`` if one of these names fits, else (before, after) of N, H, W, C.
+    """
     if not slide.padded:
         return "VALID"
     return "SAME" if is_same(call, slide) else _around(slide)

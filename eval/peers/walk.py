@@ -1,4 +1,6 @@
-"""Translation of a graph into a framework's tensors: an emitter for each operator translates nodes.
+"""Translation of a graph into a framework's tensors.
+
+The emitter of an operator is the function that translates its nodes.
 
 A framework's axes have no names, and dims have no order. So each tensor comes with the dims of its
 axes, and an emitter gets each operand in the order of axes that the framework's operator needs.
@@ -20,12 +22,15 @@ from vtensor.language.graph import Graph, Node
 from vtensor.language.tensor import VTensor
 
 Array = NDArray[Any]
-Tensor = Any  # the class of a framework
+Tensor = Any  # a tensor of any framework
 Dims = tuple[str, ...]
 
 
 class Placed(NamedTuple):
-    """A framework's tensor, or the array of a constant, and the dims of its axes, in order."""
+    """A value of a graph: a framework's tensor or a constant's array, with the dims of its axes.
+
+    The dims are in the order of the axes.
+    """
 
     tensor: Tensor | Array
     dims: Dims
@@ -60,9 +65,10 @@ class Framework:
         return register
 
     def order(self, value: VTensor) -> Dims:
-        """Return a value's dims in the order that the framework prefers.
+        """Return the dims of a graph's value in the order that the framework prefers.
 
-        It is that of the graph, except for images, in which ``channels`` decides.
+        It is the graph's order, except for images: their channels are first or last, as
+        ``channels`` says.
         """
         rest = spatial(value.dims)
         if not rest or value.dims.keys() != {"N", "C", *rest}:
@@ -70,13 +76,13 @@ class Framework:
         return ("N", "C", *rest) if self.channels == "first" else ("N", *rest, "C")
 
     def ordered(self, placed: Placed, sizes: Mapping[str, int], axes: Sequence[str]) -> Tensor:
-        """Return a tensor with other axes.
+        """Return a tensor with its dims in other axes, transposed and reshaped as needed.
 
         Args:
-            placed: the tensor.
-            sizes: the sizes of its dims.
-            axes: for each axis of the result a dim, or several merged, as ``"G*O"``; an axis of
-                dims that the tensor lacks has size 1.
+            placed: the tensor, and the dims of its axes.
+            sizes: the sizes of the tensor, by dim.
+            axes: for each axis of the result its dim, or several dims that are merged, such as
+                ``"G*O"``. An axis whose dims the tensor lacks has size 1.
         """
         tensor, dims = placed
         merged = [[dim for dim in axis.split("*") if dim in dims] for axis in axes]
@@ -145,7 +151,10 @@ class Call:
         return self.framework.order(self.output)
 
     def operand(self, index: int, axes: Sequence[str]) -> Tensor:
-        """Return an operand, given by its index, with these axes, as ``Framework.ordered`` does."""
+        """Return the operand number ``index``, from 0, with its dims in ``axes``.
+
+        ``axes`` is as for ``Framework.ordered``.
+        """
         sizes = self.inputs[index].dims
         return self.framework.ordered(self.operands[index], sizes, axes)
 
@@ -154,7 +163,7 @@ class Call:
         return self.operand(0, self.framework.order(self.inputs[0]))
 
     def refuse(self, reason: str) -> CannotBuild:
-        """Return the error that the framework cannot express the node, with a reason."""
+        """Return an error to raise: the framework cannot express the node, for this reason."""
         node, framework = self.node, self.framework.name
         return CannotBuild(f"{framework} cannot say {node.op_name} {node.name!r}: {reason}")
 

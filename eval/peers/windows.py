@@ -16,10 +16,11 @@ class Sliding(NamedTuple):
     """A window that slides over H and W, with a number for each.
 
     Attributes:
-        kernel: the sizes of the window.
-        strides: the strides, in elements.
-        pads: pairs, before and after, with which exactly the output's windows fit.
-        dilations: the distances of the window's elements; 1 is no dilation.
+        kernel: the number of elements that the window takes.
+        strides: the distance of neighbouring positions of the window, in elements.
+        pads: (before, after), with which the window has as many positions as the output has
+            elements.
+        dilations: the distance of neighbouring elements of the window, in elements.
     """
 
     kernel: tuple[int, ...]
@@ -52,8 +53,9 @@ def sliding(call: Call, kernel: Sequence[int]) -> Sliding:
 
 
 def is_same(call: Call, slide: Sliding) -> bool:
-    """Return whether the pads are TensorFlow's ``SAME``: the fewest with which there are ceil(size
-    / stride) windows.
+    """Return whether a window has the pads that TensorFlow calls ``SAME``.
+
+    They are the fewest with which ceil(size / stride) windows fit.
     """
     x = call.inputs[0]
     rows = zip("HW", *slide, strict=True)
@@ -64,7 +66,10 @@ def is_same(call: Call, slide: Sliding) -> bool:
 
 
 def counted(call: Call, slide: Sliding) -> Array:
-    """Return the share of each window's elements that count in a mean, as an array of H and W."""
+    """Return, for each position of a window, the share of its elements that count in a mean.
+
+    The result is an array over the output's H and W. Pads count if the node says so.
+    """
     rows = []
     for row in along(call.inputs[0], slide.kernel, call.op):
         begin, end = (row.begin, row.end) if call.op.count_include_pad else (0, 0)
