@@ -54,7 +54,7 @@ class DFT:
 
     Dims:
         x: axis, parts of size 1 (real) or 2 (real, imaginary), and any others
-        y: x's; along axis length, or length // 2 + 1 if one-sided; parts of size 2
+        y: x's dims; ``axis`` has size ``length``, or ``length // 2 + 1`` if one-sided; ``parts`` 2
     Args:
         axis: the dim that is transformed.
         parts: the dim of the real and imaginary parts.

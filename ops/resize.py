@@ -223,7 +223,8 @@ class Resize:
     continues with its border elements.
 
     Dims:
-        x, y: any, the same; of y those along ``axes`` have ``sizes``
+        x: any
+        y: x's dims, with ``sizes`` along ``axes``
     Args:
         axes: the dims that are resized.
         sizes: sizes of y along these dims.

@@ -302,7 +302,7 @@ class _Parts:
             name: the constant.
             dim: the dim.
             span: the range of indices of the part.
-            whole: the size that the dim has in the value that is sliced.
+            whole: the dim's size in the value that is computed in parts.
         """
         value = self.graph.values[name]
         if value.dims.get(dim, 1) != whole or whole == 1:

@@ -20,7 +20,10 @@ Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
 
 
 def sink(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-    """f(T(v)) = T(f(v)), if that is cheaper; nodes are tried in running order."""
+    """Move a Transform T after the node that reads it, f(T(v)) = T(f(v)), where that is cheaper.
+
+    Nodes are tried in running order.
+    """
     return _with_improvements(graph, _takes_what_comes, downwards=True)
 
 

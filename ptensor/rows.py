@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Row = tuple[Layout, ...]
 
-#: About how many rows of layouts a library is asked at most, since the number of combinations grows
-#: exponentially. If it takes none of them, it counts as declining.
+#: The approximate maximum of rows of layouts that a library is asked for: the number of
+#: combinations grows exponentially. If it takes none of them, it counts as declining.
 MAX_ROWS = 64
 
 

@@ -50,7 +50,9 @@ def _module_b(net: Net, x: VTensor, name: str, width: int) -> VTensor:
 
 
 def _module_c(net: Net, x: VTensor, name: str) -> VTensor:
-    """Add a module, two branches of which end in 1 by 3 and 3 by 1 in parallel."""
+    """Add a module of whose branches two end in a 1 by 3 and a 3 by 1 convolution side by side;
+    return its output.
+    """
     with net.scope(name):
         once = chain(net, x, "once", (384, 1))
         twice = chain(net, x, "twice", (448, 1), (384, 3))

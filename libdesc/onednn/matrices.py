@@ -76,7 +76,7 @@ class RowWise(OneDnnRoutine):
         return super().primitive(row) if flat is None else flat[0].primitive(flat[1])
 
     def taken(self, primitive: Primitive, row: Row) -> list[Layout]:
-        """Return the layouts, one per operand, that a primitive made for ``row`` works in.
+        """Return the layouts, one per operand, in which ``primitive``, made for ``row``, works.
 
         If it works on matrices, all operands have their rows in the order of the first one.
         """

@@ -261,7 +261,9 @@ class OneDnnRoutine(Routine):
         return layouts_of(primitive, self.operands)
 
     def taken(self, primitive: Primitive, row: Row) -> list[Layout]:  # noqa: ARG002
-        """Return the layouts, one per operand, that a primitive made for ``row`` works in."""
+        """Return the layouts, one per operand, in which ``primitive`` works; it was made for
+        ``row``.
+        """
         return self.layouts(primitive)
 
     def __call__(self, *tensors: PTensor) -> None:

@@ -12,7 +12,7 @@ bool names_slower_first();
 // one.
 bool may_be_outrun(const std::string &kernel);
 
-// Returns whether `later` is such a faster kernel for `first`.
+// Returns whether `later`, which oneDNN offers after `first` for the same layouts, is faster.
 bool outruns(const Primitive &later, const Primitive &first);
 
 }  // namespace vtensor::onednn

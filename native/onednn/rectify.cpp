@@ -1,4 +1,4 @@
-// native/onednn/rectify.cpp: exact bounds and gelu after a primitive.
+// native/onednn/rectify.cpp: relu, clip and gelu after a primitive, where oneDNN's own are not exact.
 #include "rectify.h"
 
 #include <oneapi/dnnl/dnnl.h>

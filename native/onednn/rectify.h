@@ -1,4 +1,4 @@
-// native/onednn/rectify.h: exact bounds and gelu after a primitive.
+// native/onednn/rectify.h: relu, clip and gelu after a primitive, where oneDNN's own are not exact.
 #pragma once
 
 #include <cstdint>

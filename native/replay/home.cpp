@@ -17,7 +17,7 @@ namespace vtensor::replay {
 
 namespace {
 
-// The most runs in a row that inline execution may require.
+// Upper bound of the number of successive runs by one thread before it executes steps itself.
 constexpr int kMost = 1 << 20;
 
 thread_local bool has_team = false;

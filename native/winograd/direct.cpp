@@ -193,7 +193,7 @@ private:
             vectors_of(at, image, row, {vector, vector + 1}, false);
     }
 
-    // Computes the results of vectors in a row; they are zeros where they read nothing.
+    // Computes the results of a range of vectors along one row of dst; zeros unless `sees`.
     void vectors_of(const Operands &at, Index image, Index row, Range vectors, bool sees) const {
         const Index count = vectors.end - vectors.begin, first = vectors.begin * kLanes;
         const Index most = most_results(static_cast<int>(count));

@@ -15,8 +15,8 @@ struct Direct {
     Ints src, dst;
     Ints begin;  // zeros before the image, fewer than taps
     Ints taps;
-    Ints strides;                // 1, 2 or 4 across
-    Index src_block, dst_block;  // src's is 1
+    Ints strides;                // along the width 1, 2 or 4
+    Index src_block, dst_block;  // channels of a block; src_block has to be 1
     bool bias, other;
     float low, high;
 };

@@ -99,8 +99,8 @@ class _Traced(Rebuilder):
         """Return the array of a node's input, a SymbolicArray if it depends on sizes; None if
         unknown.
 
-        Floats decide no size. So reading an array of floats here does not mark it as one whose
-        values may have decided something.
+        Reading an array marks it as one whose values may have decided a size. Arrays of floats are
+        read without that mark, since floats decide no size.
         """
         held = self._facts.arrays.origins().get(name)
         if isinstance(held, Original) and held.dtype.kind == "f":

@@ -87,8 +87,8 @@ class SeveralOutputs(Protocol):
         """The method that returns the outputs."""
 
 
-#: The operators by name. The registry in use (``libdesc.registry``) has the same dict ``data`` as
-#: this table, or puts a dict of its own into it.
+#: The operators by name. The registry in use (``libdesc.registry``) shares its dict with this
+#: table: a new registry replaces the attribute ``data`` here.
 OPERATORS = OperatorTable()
 
 

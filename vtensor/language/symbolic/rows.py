@@ -140,7 +140,7 @@ class Rows:
                     values[target] = _MANY_FUNCTIONS[which]([values[place] for place in a])
                 elif kind == ONE:
                     values[target] = _ONE_FUNCTIONS[which](values[a])
-                elif type(values[target]) is not int:  # INTEGER
+                elif type(values[target]) is not int:  # the row is INTEGER, the last kind
                     return None
         except REFUSALS:
             return None

@@ -79,6 +79,8 @@ class CallsOfKind:
 class SymbolicStep(NamedTuple):
     """A reference to a native step that depends on symbols.
 
+    A call kind is a set of equal calls, which are recorded once, on a trace of their own.
+
     Attributes:
         source: the number of the call kind that makes the step, counted from 1.
         place: the index of the step on the trace of that call kind.
@@ -347,7 +349,7 @@ class SymbolicPlan:
         return [sizes, *(known[asked] or [] for asked in self._row_keys(sizes))]
 
     def _memory_numbers(self, values: Sequence[Sequence[Any]]) -> Array | None:
-        """Return the values of the plan's numbers; a number's place is its index.
+        """Return what the plan's numbers (``PlanNumbers``) are for some sizes, in their order.
 
         Returns None if a guard of the memory trace fails, or if two layouts that were equal differ.
 

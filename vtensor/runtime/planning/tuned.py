@@ -107,7 +107,7 @@ def within_tolerance(
         return strict
     from vtensor.runtime.tuning.tolerant_choice import observable, tolerant  # rarely needed
 
-    strictly = partial(  # recorded on demand: its packed weights need not stay
+    strictly = partial(  # recorded only if needed: its packed weights take memory
         plan_on_numbers,
         strict.graph,
         graph.constants,

@@ -401,8 +401,8 @@ class Packer:
         """Check that the elements of a folded constant (multiplied by a factor) are finite.
 
         There is no check if the plan was chosen for this very array. The check runs on one thread:
-        a thread team of the calling thread would outlive it, and libgomp's threads hardly spin
-        while teams have more threads than there are processors.
+        a team of threads would stay after the check, there would then be more threads in teams
+        than processors, and all of libgomp's threads would sleep sooner between steps.
 
         Args:
             row: the constant's row of the packing table.
