@@ -34,9 +34,10 @@ class Commutes(Trait):
 
 #: The kinds of ``Structural``. Parameters of their operators: ``rename`` takes ((old, new), ...),
 #: ``reshape`` takes ((name, size), ...), ``slice`` takes axes, starts, ends and steps. ``bias``
-#: takes none: it adds its second operand along that operand's dims. Operators of the other kinds
-#: have the parameters of the ONNX operator in their first spelling.
-STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice")
+#: takes none: it adds its second operand along that operand's dims. ``cast`` takes the element type
+#: of its output. Operators of the other kinds have the parameters of the ONNX operator in their
+#: first spelling.
+STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice", "cast")
 
 #: The kinds of ``Structural`` whose output is the input's memory under other dims.
 VIEWS = ("rename", "reshape", "identity")
