@@ -162,8 +162,9 @@ class Matcher:
         one that it was widened from.
         """
         array, _ = origin(self.graph.constants, constant)
-        widened = isinstance(array, Original)
-        return from_numpy(array.root.dtype) if widened else self.graph.values[constant].dtype
+        if isinstance(array, Original):
+            return from_numpy(array.root.dtype)
+        return self.graph.values[constant].dtype
 
     def _apply(self, pattern: Apply, value: str, met: Matched) -> Iterator[Matched]:
         """Yield the matches of an operator and its operands with the node that makes ``value``,

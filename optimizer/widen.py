@@ -77,11 +77,14 @@ def _wide_nodes(graph: Graph, preferences: Preferences) -> set[str]:
     sides |= {name: _NARROW for name in touching if name not in linked}
     links = {link.value: link for link in _links(graph, touching, sides)}
     wide = _cut(links.values())
-    for name, node in touching.items():  # libraries fuse element-wise nodes into the node before
-        if name not in sides and info_of(node.op).elementwise:
-            near = [links[value] for value in _narrow_of(graph, node) if value in links]
-            if sum(link.cost(wide | {name}) - link.cost(wide) for link in near) <= 0:
-                wide.add(name)
+    makers = {value: link.maker for value, link in links.items()}
+    for name, node in touching.items():  # libraries fuse such nodes into the wide node before
+        info, near = info_of(node.op), [links[v] for v in _narrow_of(graph, node) if v in links]
+        if name in sides or not (info.elementwise or info.structural):
+            continue
+        after = all(makers.get(value, _WIDE) in wide for value in node.inputs)
+        if after and sum(link.cost(wide | {name}) - link.cost(wide) for link in near) <= 0:
+            wide.add(name)
     return {name for name in touching if sides.get(name, name) in wide}
 
 
@@ -330,8 +333,9 @@ class _Widening:
             self._value(twin, value)
             if name in self.constants:
                 array: Any = self.constants.origin(name)
-                known = isinstance(array, (Original, SymbolicArray))
-                self.constants.put(twin, (array if known else Original(array)).widened())
+                if not isinstance(array, (Original, SymbolicArray)):
+                    array = Original(array)
+                self.constants.put(twin, array.in_f32())
             else:
                 self._convert(twin, name, WIDE, twin)
         return self.twins[name]

@@ -156,7 +156,7 @@ class Original:
         result: Original = self
         for kind, numbers in steps:
             if kind == "f32":
-                result = result.widened()
+                result = result.in_f32()
             else:
                 change = result.turned if kind == "order" else result.reshape
                 result = change(tuple(numbers))
@@ -207,12 +207,12 @@ class Original:
             return self
         return self._turns.setdefault(("order", axes), _Turned(self, axes))
 
-    def widened(self) -> Original:
+    def in_f32(self) -> Original:
         """Return an original with the same elements in f32, converted when it is first read.
 
         Calls return the same object.
 
-        >>> wide = Original(np.array([0.5, 3], np.float16)).widened()
+        >>> wide = Original(np.array([0.5, 3], np.float16)).in_f32()
         >>> wide.array.dtype, wide.array.tolist(), wide.steps
         (dtype('float32'), [0.5, 3.0], (('f32', ()),))
         """
@@ -261,7 +261,7 @@ class _Widened(_Turned):
 
     def __init__(self, given: Original) -> None:
         super().__init__(given, tuple(range(given.ndim)))
-        self.dtype, self._recover = np.dtype(np.float32), partial(_in_f32, given)
+        self.dtype, self._recover = np.dtype(np.float32), partial(_copied_in_f32, given)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -271,7 +271,7 @@ class _Widened(_Turned):
         return Original.turned(self, axes)
 
 
-def _in_f32(given: Original) -> Array:
+def _copied_in_f32(given: Original) -> Array:
     """Return a read-only copy of an original's array with its elements in f32.
 
     The memory of the result is meant for short use.

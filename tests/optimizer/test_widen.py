@@ -132,7 +132,8 @@ def transformer(dtype: str, batch: Any = 2) -> ModelProto:
 
 def lstm(dtype: str, batch: Any = 2) -> ModelProto:
     net = Net(dtype)
-    weights = net.weight(1, 32, 4), net.weight(1, 32, 8), net.weight(1, 64)
+    bias = net.draw.integers(-8, 9, (1, 64)) / 8  # the sums of two halves are no numbers to round
+    weights = net.weight(1, 32, 4), net.weight(1, 32, 8), net.constant("bias", bias)
     net.nodes.append(helper.make_node("LSTM", ["x", *weights], ["all"], "lstm", hidden_size=8))
     x = net.add("Squeeze", "all", net.integers("one", 1))
     net.add("Tanh", x, out="y")
@@ -170,12 +171,13 @@ def answer(model: Any, feeds: Mapping[str, Array], **options: Any) -> Array:
 
 
 def steps(session: Session) -> list[str]:
-    return [step.kernel for step in session.plan.steps]
+    """Return the kernels of a plan; one of a call-back is ``python``."""
+    return [kernel for step in session.plan.steps for kernel in step.kernels]
 
 
 def conversions(session: Session) -> list[str]:
     """Return the names of the steps that convert, without those of the model's own nodes."""
-    return [step.node for step in session.plan.steps if step.op.startswith("Cast")]
+    return [step.op for step in session.plan.steps if "Cast" in step.op]
 
 
 def wide(array: Array) -> Array:
@@ -231,7 +233,7 @@ def test_levels_of_the_paper_change_no_type(level: str) -> None:
 def graph_of(model: ModelProto) -> Graph:
     from vtensor.frontends.onnx import load_onnx
 
-    return load_onnx(model).graph()
+    return load_onnx(model)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -374,7 +376,7 @@ import numpy as np
 from vtensor import Session
 with Session(sys.argv[1], threads=1, cache_dir=sys.argv[2]) as session:
     y = session.run(None, {"x": np.load(sys.argv[3])})[0]
-    kernels = [step.kernel for step in session.plan.steps]
+    kernels = [kernel for step in session.plan.steps for kernel in step.kernels]
     print(json.dumps([session.plan.origin.cached, "python" in kernels, y.tobytes().hex()]))
 """
 

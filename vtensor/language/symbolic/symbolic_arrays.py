@@ -184,7 +184,7 @@ class SymbolicArray:
         sample = turned(self.sample, axes)
         return SymbolicArray(self.trace, shape, sample, turned, (self, axes), elements)
 
-    def widened(self) -> SymbolicArray:
+    def in_f32(self) -> Any:
         """Return the array with its elements, floats, in f32."""
         return SymbolicArray(self.trace, self.shape, in_f32(self.sample), in_f32, (self,))
 
