@@ -409,6 +409,24 @@ def test_large_weights_are_widened_from_their_file(tmp_path: Path) -> None:
         assert json.loads(out) == [cached, False, want.tobytes().hex()]
 
 
+CAPPED = """
+import sys
+from vtensor import limit_isa
+limit_isa(sys.argv[1])
+from libdesc.registry import ready
+from tests.optimizer.test_widen import Session, conv_net, input_of, steps
+with Session(conv_net("bf16"), threads=1, cache_dir=False) as session:
+    session.run(None, input_of(conv_net("bf16"), "bf16"))
+    onednn = ready().libraries["onednn"]
+    print("python" in steps(session), onednn.computes("bf16"), onednn.computes("f32"))
+"""
+
+
+@pytest.mark.parametrize("cap", ["sse41", "avx2"])
+def test_a_processor_without_bf16_is_asked(cap: str) -> None:
+    assert printed("-c", CAPPED, cap).split() == ["False", "False", "True"]
+
+
 def test_a_pinned_node_keeps_its_library() -> None:
     model = casts_inside("f16")
     pins = {node.name: "numpy" for node in model.graph.node if node.op_type == "Cast"}
