@@ -256,6 +256,17 @@ def test_fusion_sees_f32() -> None:
     assert simple.rewritten == simplify(graph_of(transformer("f32"))).rewritten != {}
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_processor_with_bf16_runs_no_python(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a rule makes an operator that has no kernel in bf16, such as an attention."""
+    code = registry().libraries["onednn"].code
+    monkeypatch.setitem(code, "computes_handler", lambda dtype: dtype != "f16")
+    graph = graph_of(NETWORKS[name]("bf16"))
+    assert (widen(graph) is graph) == (name != "lstm")
+    made = [n for n in simplify(graph).nodes.values() if n.op_name == "Attention"]
+    assert not made
+
+
 def casts_inside(dtype: str) -> ModelProto:
     """A product in the narrow type, a Softmax in f32, and another product."""
     net = Net(dtype)
