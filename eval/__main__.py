@@ -1,7 +1,7 @@
-"""``python -m eval``: every table and figure of the paper, and one report.
+"""``python -m eval``: measure every table and figure of the paper, and write one report.
 
-What this machine measured already is not measured again, so that a run that was interrupted goes
-on. After ``--minutes`` nothing more is begun; what is missing then comes with the next run.
+Rows that this machine measured before are not measured again, so an interrupted run goes on where
+it stopped. After ``--minutes`` no further measurement begins; the next run adds what is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 from eval import report
 from eval.experiment import Again, Folder, Full, Quick, Scope, opened
 
-#: When the default begins nothing more, in minutes.
+#: Minutes after which no further measurement begins, without ``--full`` and ``--minutes``.
 MINUTES = 88.0
 
 
@@ -27,7 +27,7 @@ def main(
     only: Annotated[str, typer.Option(help="Sections, with commas.")] = "",
     minutes: Annotated[float | None, typer.Option(help="When to begin nothing more.")] = None,
 ) -> None:
-    """Measure what is missing, write the report."""
+    """Measure the rows that the folder of results lacks, and write the report."""
     scope = Scope.of(full, quick)
     limit = (math.inf if full else MINUTES) if minutes is None else minutes
     begin = time.monotonic()
@@ -40,7 +40,7 @@ def main(
                     experiment.measure(scope, store)
                     spent = (time.monotonic() - since) / 60
                     print(f"{spent:5.1f} minutes: {experiment.TITLE}", flush=True)
-        finally:  # also what was measured before an error, or before somebody stopped it
+        finally:  # the report also has the rows from before an error or an interrupt
             report.write(store)
     took = (time.monotonic() - begin) / 60
     print(f"{took:.1f} minutes; {store.folder / 'REPORT.md'}")

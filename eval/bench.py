@@ -1,8 +1,8 @@
-"""The twelve networks beside the peers: ``python -m eval.bench [NAME...]``.
+"""The twelve networks compared with the peers: ``python -m eval.bench [NAME...]``.
 
-``vtensor bench`` with the networks of ``networks/`` for its models, and two peers more, which
-say a graph in words of their own (``peers/``). Every peer reads the same ONNX file, which holds the
-graph, too.
+It works as ``vtensor bench``, on the networks of ``networks/`` and with two more peers, TensorFlow
+and PyTorch, for which ``peers/`` translates VTensor's graph. Every peer reads the same ONNX file,
+from which VTensor's graph can be loaded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vtensor.commands.bench import (
 from vtensor.commands.shared import DebugOption, JsonOption, ThreadsOption, errors
 from vtensor.runtime.execution.executor import Executor
 
-#: Places of the peers that run graphs, by the names of ``--peers``.
+#: The peers for which ``peers/`` translates graphs: ``"module:Class"`` by the name in ``--peers``.
 FRAMEWORKS = {
     "tensorflow": "eval.peers.drivers:TensorFlow",
     "pytorch": "eval.peers.drivers:PyTorch",
@@ -42,7 +42,13 @@ FRAMEWORKS = {
 
 
 def cases(names: Iterable[str], batch: int, size: int | None) -> Iterator[Case]:
-    """Yield each network as a file; the file is removed when the next one is made."""
+    """Yield a case for each network: noise, and an ONNX file that is removed before the next case.
+
+    Args:
+        names: names of networks.
+        batch: the number of images in a batch.
+        size: height and width of an image, in pixels; None is the network's own.
+    """
     for name in names:
         with TemporaryDirectory() as folder:
             file, graph = Path(folder) / f"{name}.onnx", build(name, batch, size=size)

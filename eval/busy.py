@@ -1,17 +1,18 @@
-"""Latency beside another process that takes a core, and under a quota of processors.
+"""Latency next to another process that takes a core, and under a quota of processors.
 
-``python -m eval.busy``. A team of threads that spins while it waits takes the time of the thread
-that it waits for, where others use the processors as well. Each engine is a process of its own and
-has its turn in each round: once with the machine to itself, once beside a process that never
-sleeps. The first quarter of a second of each turn is not timed, nor are the first three seconds of
-each process, in which VTensor measures kernels beside runs. Each run is compared with the median of
-its turn: a virtual machine may have one speed in one turn and another in the next, and percentiles
-of both together tell of that alone. ``--spin`` adds VTensor with so many turns of libgomp's waiting
-loop (``GOMP_SPINCOUNT``) after which a thread always sleeps; VTensor itself spins for 10,000, and
-for 100 where it notices others. ``--quota 1.5``, which the report asks for, has one more process of
-each engine in a control group of so many processors, where this process may make one. *p99 / p50*
-says how far the slowest runs are from the usual one, *p99* is so many times *p50*, *busy / idle*
-what the other process costs. Other models than the report's are named behind the command.
+``python -m eval.busy``. If other processes use the cores as well, threads that spin while they wait
+take time from the thread that they wait for. Each engine runs in a process of its own and has turns
+in each round: one with the machine to itself (*idle*), one next to a process that never sleeps
+(*busy*). The first quarter of a second of each turn is not timed, nor are the first three seconds
+of each process, in which VTensor measures kernels in the background. *p50* is the median of the
+turns' medians. *p99 / p50* is the 99th percentile of the runs, each divided by the median of its
+turn: a virtual machine may have another speed in the next turn, which would otherwise decide the
+percentile. *p99* is the product of both. *busy / idle* is the ratio of the medians of two turns,
+the median over rounds. ``--quota 1.5``, which the report uses, adds turns of one more process of
+each engine in a control group that may use 1.5 processors (*quota*), if this process may create
+such a group. ``--spin N`` adds VTensor with ``GOMP_SPINCOUNT=N``: a waiting thread sleeps after N
+turns of libgomp's waiting loop. By default VTensor's threads wait for 10,000 turns, and for 100
+once VTensor notices other processes. Models named after the command replace the report's.
 """
 
 from __future__ import annotations
@@ -53,23 +54,24 @@ from vtensor.runtime.execution.executor import Executor
 NAME = "busy"
 TITLE = "Beside another process"
 KEY = ("model", "engine")
-#: One whose run takes about a millisecond, and one of twenty times that.
+#: A network whose run takes about a millisecond, and one whose run takes twenty times that.
 NETWORKS = ("mobilenet_v2", "resnet50")
 ROUNDS, SECONDS, LIMIT_S = 6, 36.0, 120.0
 
-#: For how long each runs untimed at the begin of a turn: it finds out that others came, or left.
+#: Untimed seconds at the beginning of a turn, in which an engine notices that the other process
+#: came or left.
 SETTLES = 0.25
 
-#: For how long each runs untimed before its first turn.
+#: Untimed seconds of runs before the first turn of a process.
 WARMS = 3.0
 
-#: What else runs, by name: nothing, or a process that never sleeps.
+#: The conditions of turns: nothing else runs, or a process that never sleeps.
 CONDITIONS = ("idle", "busy")
 
-#: Nothing, and processors are limited; to how many in the report.
+#: The condition in which processors are limited, and the report's number of processors.
 UNDER, QUOTA = "quota", 1.5
 
-#: The columns of both tables: first those in ms.
+#: The columns of the report's table and of the command's; those in ms come first.
 MS_HEADS = tuple(
     f"{condition} {what}" for condition in (*CONDITIONS, UNDER) for what in ("p50", "p99")
 )
@@ -89,7 +91,7 @@ class Row:
     Attributes:
         model, engine: their names.
         reason: why it was not timed; empty if it was.
-        turns: seconds of its runs in each turn, by condition.
+        turns: by condition, the turns in order, each with the seconds of its runs.
     """
 
     model: str
@@ -98,7 +100,10 @@ class Row:
     turns: dict[str, list[Sequence[float]]] = field(default_factory=dict)
 
     def figures(self) -> dict[str, float]:
-        """Return medians and 99th percentiles in ms by condition, and the ratio of busy to idle."""
+        """Return the figures of the table by column of ``HEADS``, times in ms.
+
+        A condition without turns has no figures.
+        """
         figures: dict[str, float] = {}
         usual = dict[str, Array]()
         for condition, turns in self.turns.items():
@@ -117,7 +122,10 @@ class Row:
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time two networks, or all of them with ``every_model``, if the scope has peers."""
+    """Time ``NETWORKS``, or all networks of the scope with its ``every_model``.
+
+    A scope without ``peers`` times nothing.
+    """
     if not scope.peers:
         return
     kept, names = store.table(NAME, KEY), scope.networks if scope.every_model else NETWORKS
@@ -138,7 +146,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 @contextmanager
 def _quota_if_any() -> Iterator[Group | None]:
-    """Yield a control group with a quota, or None with a note if this process cannot make one."""
+    """Yield a control group with ``QUOTA`` processors; None, after a note, if none can be made."""
     with ExitStack() as stack:
         group: Group | None = None
         try:
@@ -149,7 +157,7 @@ def _quota_if_any() -> Iterator[Group | None]:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the table with a line for each engine and model."""
+    """Yield the report's text and table, with a line for each engine and model."""
     yield told(__doc__)
     lines = list[Sequence[object]]()
     for row in store.table(NAME, KEY):
@@ -213,7 +221,13 @@ def main(
 def engines(
     places: Mapping[str, str], turns: Sequence[str], limit_s: float
 ) -> dict[str, Contender]:
-    """Return the contenders by name, with VTensor once more for each number of spin turns."""
+    """Return the contenders by name: each engine, and VTensor once more for each spin count.
+
+    Args:
+        places: ``"module:Class"`` of each engine, by its name.
+        turns: values of ``GOMP_SPINCOUNT``.
+        limit_s: the most seconds to wait for one answer of a contender.
+    """
     contenders = {
         name: Contender(name, place, OUR_PRECISION, limit_s) for name, place in places.items()
     }
@@ -240,8 +254,9 @@ def measured(
         task: the model and its inputs.
         contenders: the contenders by name; they are closed at the end.
         rounds: the number of rounds.
-        seconds: the seconds of runs of each contender, over all conditions.
-        group: a control group with a quota for further processes of the same contenders.
+        seconds: the seconds of runs of each contender, over all conditions and rounds.
+        group: a control group with a quota, in which each contender has a second process; None
+            leaves that condition out.
     """
     rows = {name: Row(model, name) for name in contenders}
     kinds = dict.fromkeys(CONDITIONS, contenders)
@@ -272,7 +287,7 @@ def measured(
 
 
 def _again(one: Contender) -> Contender:
-    """Return a contender like another one, whose process is its own."""
+    """Return a contender with the same engine and options, which has no process yet."""
     return Contender(one.peer, one.place, one.precision, one.limit_s, environment=one.environment)
 
 
@@ -291,7 +306,7 @@ def burning(burns: bool) -> Iterator[None]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Return a table with a line for each engine that was timed."""
+    """Return a table for the terminal, with a line for each row that has times."""
     result = Table("model", "engine", *HEADS, caption="ms of a run")
     for row in rows:
         figures = row.figures()

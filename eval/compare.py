@@ -1,4 +1,4 @@
-"""Comparison of answers: the same noise as input, and the largest difference of outputs."""
+"""Comparison of engines' outputs: the same noise as input, and the largest difference."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from onnx import ModelProto
 
 Array = NDArray[Any]
 
-#: Largest difference that we accept, relative to the largest output.
+#: The largest accepted difference, relative to the largest output.
 TOLERANCE = 1e-4
 
 
 @cache
 def photograph(shape: tuple[int, ...]) -> Array:
-    """Return noise with the variance of a normalised picture."""
+    """Return f32 noise of a normalised picture's variance; equal shapes get equal noise."""
     return np.random.default_rng(3).standard_normal(shape, np.float32)
 
 
 def difference(ours: Array, theirs: Array) -> float:
-    """Return the largest difference of two answers, relative to the largest output."""
+    """Return the largest difference of two arrays, relative to the largest value of ``theirs``."""
     assert ours.shape == theirs.shape
     assert np.isfinite(theirs).all()
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
 def reference(model: ModelProto | Path, feeds: Mapping[str, Array]) -> Array:
-    """Return ONNX Runtime's answer; a model above 2 GiB, or with external data, is a file."""
-    import onnxruntime  # only where it is asked for: not everybody has it
+    """Return the only output of a model, computed by ONNX Runtime on two threads.
+
+    A model above 2 GiB, or with external data, must be given as a file.
+    """
+    import onnxruntime  # on use: the package is optional
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

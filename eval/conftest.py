@@ -1,3 +1,3 @@
-"""Which files have no examples to run: importing these two takes seconds, or is not possible."""
+"""Leave two files out of the doctests: importing them takes seconds, or their package is absent."""
 
 collect_ignore = ["peers/pytorch.py", "peers/tensorflow.py"]

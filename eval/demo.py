@@ -1,7 +1,7 @@
-"""The main job on real input: ResNet-50 on a photograph, checked against the NumPy library.
+"""A demonstration: ResNet-50 on a photograph, checked against the NumPy library.
 
-``make run`` runs this. The weights are seeded, so the classes mean nothing; the arithmetic is the
-point.
+``make run`` runs it. The weights are seeded, so the classes mean nothing: only their agreement with
+NumPy's does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ RUNS = 20
 
 
 def main() -> int:
-    """Run, check and report; return 0 if the check holds."""
+    """Run the network, compare it with NumPy and print times.
+
+    Return 1 if the results differ by more than ``TOLERANCE``, else 0.
+    """
     with progress("ResNet-50: weights") as advance:
         advance("seeding")
         model = before_softmax(seeded(light_model("resnet50"), seed=0))

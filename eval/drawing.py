@@ -1,4 +1,4 @@
-"""Plots: one look for all of them, each as PNG and as SVG."""
+"""Plots with one style for all of them, each written as PNG and as SVG."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999"),
     "#882255",
 )
-#: Of the width of a group, what its bars take together.
+#: The part of a group's width that its bars take together.
 WIDTH = 0.8
 
 
 @contextmanager
 def drawn(path: Path, panels: int = 1, size: tuple[float, float] = (9, 3.6)) -> Iterator[list[Any]]:
-    """Yield the axes of panels below one another, and save the figure when the block ends.
+    """Yield the axes of panels below one another; save the figure as PNG and SVG at the end.
 
     Args:
         path: the path of both files, without a suffix.
@@ -64,10 +64,10 @@ def bars(
         axes: the panel.
         groups: the names of the groups.
         series: the heights of each series, by its name.
-        width: the width of stacked bars; 0 draws bars side by side.
-        begin: the place of a group's first bar, relative to the group's middle.
+        width: the width of stacked bars; 0 draws bars side by side. A group has width 1.
+        begin: the left edge of a group's first bar, relative to the group's middle.
         colours: a colour for each series.
-        about: arguments of ``axes.set``: title, ylabel.
+        about: arguments of ``axes.set``, such as ``title`` and ``ylabel``.
     """
     bottom, stacked = [0.0] * len(groups), bool(width)
     width = width or WIDTH / max(1, len(series))
@@ -93,7 +93,7 @@ def bars(
 
 
 def legend(axes: Any, *others: Any) -> None:
-    """Add one legend for axes and others on the same panel, above it, where no bar is."""
+    """Add one legend above a panel, for its axes and ``others`` that share the panel."""
     pairs = [panel.get_legend_handles_labels() for panel in (axes, *others)]
     handles, labels = ([entry for pair in pairs for entry in pair[side]] for side in (0, 1))
     look = {"fontsize": "small", "frameon": False, "ncols": 5, "borderaxespad": 0.2}

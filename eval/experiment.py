@@ -1,7 +1,8 @@
 """The interface of experiments, their scope, and the store of their rows.
 
-An experiment is a module with ``NAME``, ``TITLE``, ``measure(scope, store)``, which adds missing
-rows to tables, and ``section(store)``, which yields its Markdown and draws its plots.
+An experiment is a module with ``NAME`` (of its table of rows), ``TITLE`` (of its section in the
+report), ``measure(scope, store)``, which adds the rows that the store lacks, and
+``section(store)``, which yields the section's paragraphs as Markdown and draws its plots.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from eval.networks import NAMES
 from eval.store import RESULTS, Key, Row, Table, about, instructions
 from vtensor.runtime.execution.processors import available_threads
 
-#: Networks that have much to gain from other arithmetic.
+#: Networks that gain much from approximate kernels.
 HEAVIER = ("googlenet", "inception_v3", "resnet50", "resnet101", "vgg19")
-#: Networks whose batches of eight take a second or two on the paper's instructions.
+#: Networks that take at most about two seconds for a batch of eight, under the cap ``sse41``.
 SMALLER = ("googlenet", "inception_v2", "resnet50", "mobilenet_v1", "mobilenet_v2")
 
 Advance = Callable[[str, int, int], None]
@@ -48,23 +49,24 @@ class Scope:
     """The extent of a measurement.
 
     Attributes:
+        name: the name, which is also the subfolder of results, except for ``default``.
         networks: names of networks.
         size: height and width of images in pixels; None is each network's own.
         caps: the caps on instruction sets under which latencies are measured.
         mixes: names of mixes in ``eval/mixes.py``.
-        all_mixes: the caps under which every mix is measured; others have the first mix only.
+        all_mixes: the caps under which every mix is measured; under other caps only the first is.
         batches: sizes of batches, from 1 on.
         batch_caps, batch_networks: caps and networks for batches above 1.
-        tuned_networks: networks whose arithmetic is chosen by measuring.
+        tuned_networks: networks on which sessions with ``tune=True`` are measured.
         every_model: measure all models of today instead of a few of each kind.
         short_s: a run below so many seconds is short.
-        short_runs, runs: the number of short runs, and of other runs.
+        short_runs, runs: the number of runs of a configuration: if they are short, and otherwise.
         rounds: the number of turns of each configuration.
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.
         peers: time other engines, too.
         threads: the number of threads of a run.
-        seed: the seed of the order of turns and of intervals.
+        seed: the seed of the order of turns, and of the draws for confidence intervals.
     """
 
     name: str = "default"
@@ -90,7 +92,7 @@ class Scope:
 
     @classmethod
     def of(cls, full: bool, quick: bool) -> Scope:
-        """Return the scope of the two options."""
+        """Return the scope for the options ``--full`` and ``--quick``; the second wins."""
         threads = available_threads()
         if quick:
             return QUICK
@@ -132,7 +134,7 @@ QUICK = Scope(
 
 
 class Experiment(Protocol):
-    """The interface of an experiment's module."""
+    """The interface of an experiment's module, as the module's docstring here describes it."""
 
     NAME: str
     TITLE: str
@@ -149,9 +151,11 @@ class Store:
     Attributes:
         folder: the folder of tables and plots.
         run: machine and versions of new rows; None if nothing is measured.
-        again: measure rows again that exist; rows of another machine always are.
-        until: the time after which nothing more is begun, on the clock ``monotonic``.
-        advance: called with what is done, its number and the number of all.
+        again: also measure rows that this machine has measured; rows of another machine are
+            always measured again.
+        until: when no further measurement begins, in seconds of ``time.monotonic``.
+        advance: called when a measurement begins: with its description, its number from 0, and the
+            number of measurements.
     """
 
     folder: Path
@@ -161,21 +165,21 @@ class Store:
     advance: Advance = lambda *_: None
 
     def table(self, name: str, key: Sequence[str]) -> Table:
-        """Return the table of an experiment."""
+        """Return the table with a name, whose rows are identified by the columns ``key``."""
         return Table(self.folder, name, key, self.run)
 
     def missing(self, table: Table, keys: Sequence[Row]) -> list[Row]:
-        """Return the keys that have to be measured."""
+        """Return the keys whose row is absent from a table, or has to be measured again."""
         return [key for key in keys if not table.has(**key) or self._stale(table, key)]
 
     @property
     def late(self) -> bool:
-        """Whether the time is over; what is missing is then left to another run."""
+        """Whether ``until`` has passed; a later run then measures the rows that are absent."""
         return time.monotonic() > self.until
 
     def _stale(self, table: Table, key: Row) -> bool:
-        """Return whether a row has to be measured again: another machine's, or an older run's with
-        ``again``.
+        """Return whether a row has to be measured again: it comes from another machine, or, with
+        ``again``, from an earlier run.
         """
         row = table.one(**key)
         if row is None or self.run is None:
@@ -185,13 +189,13 @@ class Store:
 
 
 def _where(run: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return the processor, its number of cores and its instruction sets, of a run."""
+    """Return the processor of a run, the number of its cores, and its instruction sets."""
     here = run.get("machine", {})
     return here.get("processor"), here.get("processors"), instructions(here)
 
 
 def folder_of(scope: Scope) -> Path:
-    """Return the default folder of a scope's results."""
+    """Return the default folder of a scope's results; only the default scope has no subfolder."""
     return RESULTS if scope.name == Scope.name else RESULTS / scope.name
 
 
@@ -199,7 +203,14 @@ def folder_of(scope: Scope) -> Path:
 def opened(
     scope: Scope, to: Path | None = None, again: bool = False, minutes: float = math.inf
 ) -> Iterator[Store]:
-    """Yield a store with a progress bar, whose time is over after a number of minutes."""
+    """Yield a store for new rows, with a progress bar.
+
+    Args:
+        scope: the extent of the measurement.
+        to: the folder of results; None is the scope's own.
+        again: as in ``Store``.
+        minutes: after how many minutes no further measurement begins.
+    """
     until = time.monotonic() + 60 * minutes
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -216,7 +227,14 @@ def opened(
 def alone(
     experiment: Experiment, scope: Scope, to: Path | None, again: bool, as_json: bool
 ) -> None:
-    """Measure what an experiment lacks, and print its section or its rows as JSON."""
+    """Measure the rows that one experiment lacks; print its section, or its rows as JSON.
+
+    Args:
+        experiment: the module.
+        scope: the extent of the measurement.
+        to, again: as in ``opened``.
+        as_json: print the rows.
+    """
     with opened(scope, to, again) as store:
         experiment.measure(scope, store)
     text = "\n\n".join(experiment.section(store))
@@ -227,7 +245,12 @@ def alone(
 
 
 def command(experiment: Experiment, every_model: bool = False) -> Callable[..., None]:
-    """Return the command of an experiment that has no options of its own."""
+    """Return the command-line function of an experiment that has no options of its own.
+
+    Args:
+        experiment: the module.
+        every_model: measure every model of today, whatever the scope is.
+    """
 
     def main(
         full: Full = False,

@@ -1,9 +1,10 @@
-"""One engine from the start of its process to its first answer: run by file, with nothing else.
+"""A program: one engine from the start of its process to its first answer.
 
-``python -P eval/first.py ENGINE MODEL FEEDS THREADS`` prints the seconds of processor time, of all
-threads, that had passed when the engine was imported, had loaded the model, and had answered; and
-the most memory that the process has had. With ``RUNS SECONDS`` behind these it goes on, and prints
-what memory it has after the first answer, after so many runs, and after so many seconds of runs.
+``python -P eval/first.py ENGINE MODEL FEEDS THREADS`` runs this file alone, without the package
+``eval``. It prints, as JSON, the processor time of all threads, in seconds since the process began,
+when the engine was imported, when the model was loaded and when the first run had ended; and the
+peak memory. With ``RUNS SECONDS`` as further arguments it goes on, and also prints the memory of
+the process after the first run, after RUNS further ones, and after SECONDS more of runs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 #: Runs the model once.
 Run = Callable[[], object]
 
-#: Work beside runs ends meanwhile.
+#: Pause in seconds, in which background work ends.
 RESTS_S = 0.5
 
 
@@ -29,16 +30,18 @@ def cpu_s() -> float:
 
 
 def kib(what: str) -> int:
-    """Return a figure of ``/proc/self/status`` in KiB; ``getrusage`` would include the parent's
-    peak.
+    """Return an entry of ``/proc/self/status``, such as ``VmHWM``, in KiB.
+
+    ``getrusage`` would include the parent's peak.
     """
     with open("/proc/self/status") as status:  # noqa: PTH123  # pathlib would be imported
         return next(int(line.split()[1]) for line in status if line.startswith(f"{what}:"))
 
 
 def vtensor(model: str, feeds: dict[str, Any], threads: int) -> Run:
-    """Load a model in VTensor, note when it was imported and when it was loaded, and return its
-    run.
+    """Load a model in VTensor, and return a function that runs it once.
+
+    The CPU times after the import and after loading are appended to ``imported`` and ``loaded``.
     """
     from vtensor import Session
 
@@ -49,7 +52,7 @@ def vtensor(model: str, feeds: dict[str, Any], threads: int) -> Run:
 
 
 def onnxruntime(model: str, feeds: dict[str, Any], threads: int) -> Run:
-    """Load a model in ONNX Runtime, note the same times, and return its run."""
+    """Load a model in ONNX Runtime as ``vtensor`` does, and return a function that runs it once."""
     import onnxruntime as engine
 
     imported.append(cpu_s())
@@ -61,7 +64,7 @@ def onnxruntime(model: str, feeds: dict[str, Any], threads: int) -> Run:
 
 
 def openvino(model: str, feeds: dict[str, Any], threads: int) -> Run:
-    """Load a model in OpenVINO, note the same times, and return its run."""
+    """Load a model in OpenVINO as ``vtensor`` does, and return a function that runs it once."""
     import openvino as engine
 
     imported.append(cpu_s())
@@ -84,9 +87,7 @@ ENGINES = {"vtensor": vtensor, "onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def main() -> None:
-    """Run the engine of the command line and print its figures; the end of the process is not
-    measured.
-    """
+    """Run the engine that the command line names, and print its figures as JSON."""
     engine, model, file, threads, *further = sys.argv[1:]
     import numpy as np
 
@@ -94,7 +95,7 @@ def main() -> None:
         feeds = dict(kept)
     run = ENGINES[engine](model, feeds, int(threads))
     run()
-    answered = time.monotonic()  # of the machine, so that who began the process can reckon
+    answered = time.monotonic()  # the parent process subtracts the time of the start
     row = {"import_s": imported[0], "load_s": loaded[0], "cpu_s": cpu_s(), "peak_kib": kib("VmHWM")}
     row["answered"] = answered
     if further:
@@ -103,8 +104,11 @@ def main() -> None:
 
 
 def used(run: Run, runs: int, seconds: float) -> dict[str, int]:
-    """Return the memory of the process after one run, after more runs and after a pause, and its
-    peak.
+    """Go on running the model, and return the memory of the process in KiB.
+
+    ``first_kib`` is after the first run, ``runs_kib`` after ``runs`` more, ``used_kib`` after
+    ``seconds`` more of runs and a pause, ``anon_kib`` the part of ``used_kib`` that belongs to no
+    file, ``most_kib`` the peak.
     """
     memory = {"first_kib": kib("VmRSS")}
     for _ in range(runs):

@@ -1,10 +1,11 @@
 """The joint choice for all nodes, compared with a choice one by one.
 
-``python -m eval.joint``. *apart* is level `all` with the choice that EWO makes in place of its own:
-each node's library by priority, then layouts by bytes. *session* is level `all` as it is: library,
-layouts and kernels of all nodes in one program, by time. *onednn alone* is that program on one
-library (with ``--full`` on Eigen alone as well). All run in turns. The peers, which choose layouts
-by rules, report their conversions; the table has them next to ours.
+``python -m eval.joint``. *session* is level `all`, the default: one integer program chooses the
+libraries, layouts and kernels of all nodes, for the least time. *apart* is level `all` with EWO in
+place of that program: each node's library is the first by priority, then layouts are chosen for the
+fewest bytes. *onednn alone* is *session* on one library (with ``--full`` there is Eigen alone as
+well). All run in turns. The peers choose layouts by rules; the table has the numbers of conversions
+that they report next to VTensor's.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ from vtensor.runtime.execution.plan import Plan
 NAME = "joint"
 TITLE = "One choice for all nodes"
 ENGINES = (APART, SESSION)
-#: The library that all may run on.
+#: The session on one library that is measured without ``--full``.
 MAIN = next(iter(ALONE))
-#: Peers that say how many conversions are left.
+#: Peers that report the number of conversions in a run.
 TELLING = ("openvino", "onnxruntime")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the missing configurations, and count the nodes in which the two plans differ."""
+    """Time the rows that the store lacks, and add to them how many nodes run differently in the
+    plans of *apart* and *session*.
+    """
     alone = tuple(ALONE) if scope.every_model else (MAIN,)
     engines = (*alone, *ENGINES)
     wanted = [Group(name, 1, "max", "priority", engines) for name in scope.networks]
@@ -50,7 +53,10 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def differences(network: str, scope: Scope) -> dict[str, int]:
-    """Return how many nodes run differently in the joint plan, by what differs."""
+    """Return how many nodes *apart* and *session* run differently, by what differs.
+
+    Keys are ``LIBRARY to OTHER``, ``layouts``, and ``not fused alike``; zeros are left out.
+    """
     before, after = (_chosen(network, scope, engine) for engine in ENGINES)
     counts = Counter[str]()
     for name in before.keys() & after.keys():
@@ -72,7 +78,7 @@ def _chosen(network: str, scope: Scope, engine: str) -> dict[str, tuple[str, ...
 
 
 def _variants(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return the library and the layouts of each node, by its name."""
+    """Return the library and the layouts of each node of a plan, by the node's name."""
     return {
         node.name: (node.variant.library, *map(str, node.variant.layouts))
         for node in plan.graph.operators
@@ -80,7 +86,7 @@ def _variants(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each network, and the means."""
+    """Yield the report's text, a table with a line for each network, and mean ratios of times."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     lines = list[list[object]]()
@@ -109,8 +115,9 @@ def section(store: Store) -> Iterator[str]:
 
 
 def _conversions(store: Store, network: str, peer: str) -> int | None:
-    """Return the number of conversions in a run of a peer, from the latencies' runs; None if
-    unknown.
+    """Return the number of conversions in a run of a peer, from the rows of the latencies.
+
+    None if there is no row, or the peer does not report the number.
     """
     rows = timings(store).rows(network=network, batch=1, cap="max", engine=peer)
     return rows[0]["conversions"] if rows else None

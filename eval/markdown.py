@@ -27,7 +27,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], texts: int = 1
 
 
 def told(documentation: str | None) -> str:
-    r"""Return a module's documentation without its title and its command, as Markdown.
+    r"""Return a module's docstring without its title and its command, as Markdown.
 
     >>> told("Title.\n\n``python -m x``. What it\nis.\n\n- a\n- b\n")
     'What it is.\n\n- a\n- b'
@@ -38,7 +38,7 @@ def told(documentation: str | None) -> str:
 
 
 def picture(name: str, says: str) -> str:
-    """Return a link to a plot in the report's folder."""
+    """Return the Markdown of a plot in the report's folder; ``says`` is its alternative text."""
     return f"![{says}]({Path(name).with_suffix('.svg')})"
 
 

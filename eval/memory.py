@@ -1,13 +1,13 @@
 """The memory of a process that runs a model, the longer it is used.
 
-``python -m eval.memory`` takes the networks and all models of today; ``make eval`` some, and
-``python -m eval.memory MODEL...`` others, whose feeds MODEL.npz has. Every model runs in processes
-of its own, one after another: ours without anything on disk but compiled code (*new*), with what
-that one has kept (*second*), and with what the second one has (*kept*); and ONNX Runtime's. Memory
-is what the process holds (``VmRSS``) after the first answer, after twenty further ones, and after
-eight seconds of runs, when what is done beside runs is over (*used*); *anonymous* is the part of
-that which lies in no file, *most* the largest that there was at any time. *ratio* is ours by ONNX
-Runtime's at the end.
+``python -m eval.memory`` takes the twelve networks and all models of today, ``make eval`` some of
+them, and ``python -m eval.memory MODEL...`` other files, with inputs from MODEL.npz. Every model
+runs in processes of its own, one after another: VTensor with an empty cache (*new*), with the cache
+that this process left (*second*), with the one that the second left (*kept*); then ONNX Runtime.
+Memory is what the process holds (``VmRSS``) after the first run (*first*), after twenty more
+(*runs*), and after eight further seconds of runs, when background work has ended (*used*).
+*anonymous* is the part of *used* that belongs to no file, *most* the peak. *ratio* is VTensor's
+*used* divided by ONNX Runtime's.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ TITLE = "What memory a process holds"
 KEY = ("model", "engine", "turn")
 PEER = "onnxruntime"
 
-#: Of the twelve networks and of models of today, as many as the report has time for.
+#: The report's models: of the twelve networks, and of today's.
 SOME = ("mobilenet_v2", "resnet50"), ("efficientnet_b0", "yolo", "ppocr6_rec", "bert_base")
 
-#: Runs behind the first, and seconds of runs behind these.
+#: The number of runs after the first, and the seconds of runs after these.
 RUNS, SECONDS = 20, 8.0
 
-#: Ours, each behind what the ones before have kept.
+#: VTensor's processes in order; each has the cache that the ones before left.
 TURNS = ("new", "second", "kept")
 
-#: Columns, and the number of each in MB.
+#: The columns in MB, and for each the field of a row, in KiB.
 NUMBERS = {
     "first": "first_kib",
     "runs": "runs_kib",
@@ -57,7 +57,7 @@ NUMBERS = {
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Run every model in its processes, if the scope has peers."""
+    """Run the models whose rows the store lacks, if the scope has peers."""
     if not scope.peers:
         return
     kept, every = store.table(NAME, KEY), scope.every_model
@@ -90,7 +90,16 @@ def measured(
     runs: int = RUNS,
     seconds: float = SECONDS,
 ) -> list[Row]:
-    """Return a row for each process; a peer that fails is left out.
+    """Run a model in VTensor's ``TURNS`` and in a process of each peer; return a row for each.
+
+    A peer that fails is left out.
+
+    Args:
+        model: an ONNX file.
+        feeds: its inputs, an ``.npz`` file.
+        engines: the names of the engines.
+        threads: the number of threads of a run.
+        runs, seconds: as ``RUNS`` and ``SECONDS``.
 
     Raises:
         SystemExit: VTensor fails; the message is its error.
@@ -108,13 +117,13 @@ def measured(
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each process, and the means."""
+    """Yield the report's text, a table with a line for each process, and mean ratios."""
     yield told(__doc__)
     yield from shown(list(store.table(NAME, KEY)))
 
 
 def shown(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table in MB with a line for each process, and the mean ratios to the peer."""
+    """Yield a table in MB with a line for each row, and the mean ratios to ONNX Runtime."""
     peers = {row["model"]: row for row in rows if row["engine"] == PEER}
     lines, ratios = list[Sequence[object]](), dict[str, list[float]]()
     for row in rows:

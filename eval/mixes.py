@@ -1,4 +1,4 @@
-"""Mixes of libraries that every network is tested in."""
+"""The mixes of libraries in which networks are tested and timed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from libdesc.registry import registry
 from vtensor.commands.shared import Mix
 from vtensor.language.operators import OPERATORS
 
-#: What a session does when nothing is said.
+#: A session's default: all libraries, by priority.
 BY_PRIORITY = Mix(None, {})
 
 
 def mixes() -> dict[str, Mix]:
-    """Return mixes by name: each library alone, and two that give operators to Eigen and others to
-    oneDNN.
+    """Return mixes by name: each library alone, and two that run some operators on Eigen and the
+    rest on oneDNN.
 
-    ``tensorflow`` is how TensorFlow 1.14 shares a network out between its two libraries.
+    ``tensorflow`` distributes operators as TensorFlow 1.14 does between its two libraries.
 
     >>> list(mixes())
     ['onednn', 'eigen', 'numpy', 'elementwise', 'tensorflow']

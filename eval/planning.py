@@ -1,7 +1,7 @@
-"""How long a plan takes to find: ``python -m eval.planning``.
+"""How long it takes to find a plan: ``python -m eval.planning``.
 
-Of each of the twelve networks: the resolver with its Transforms, hoisting, and the integer program,
-whose own time the certificate has. Nothing is recorded or run.
+It times, for each of the twelve networks, the resolver with the insertion of Transforms, hoisting,
+and the integer program; the certificate has the solver's part. Nothing is recorded or run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Medians are of so many.")] = 3,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Measure the seconds of each part as medians of rounds; a first round is not counted."""
+    """Measure the seconds of each part of planning: medians of rounds, without a first round."""
     rows = []
     with progress("planning") as advance:
         for name in networks.split(","):
@@ -43,7 +43,10 @@ def main(
 
 
 def planned(graph: Graph, rounds: int) -> dict[str, Any]:
-    """Return the number of nodes and of open nodes, and the seconds of each part."""
+    """Return a row: numbers of nodes, and the median seconds of each part of planning.
+
+    An open node has several variants to choose from. A first round is not counted.
+    """
     times: dict[str, list[float]] = {"resolve": [], "lho": [], "ewo": [], "solver": []}
     certificate = None
     for _ in range(rounds + 1):
@@ -64,7 +67,7 @@ def planned(graph: Graph, rounds: int) -> dict[str, Any]:
 
 
 def timed(run: Callable[[], T]) -> tuple[T, float]:
-    """Return a function's result and its seconds."""
+    """Call a function; return its result and the seconds that it took."""
     begin = time.perf_counter()
     result = run()
     return result, time.perf_counter() - begin

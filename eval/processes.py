@@ -1,6 +1,6 @@
-"""Rows of a table from processes of their own, one for each cap on instruction sets.
+"""Rows of a table from processes of their own, one for each cap on the instruction set.
 
-A library fixes its cap at its first use, so that one process cannot have two.
+A library fixes its cap at its first use, so one process cannot have two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from libdesc.onednn import native
 from vtensor.isa import CAPS as KNOWN
 
-#: Caps that choose other kernels than the cap before them.
+#: The caps at which libraries choose other kernels than at the cap before; ``max`` is no cap.
 CAPS = ("sse41", "avx2", "avx512", "max")
 Row = dict[str, Any]
 
@@ -31,7 +31,11 @@ def capable() -> list[str]:
 
 
 def measure(module: str, arguments: Sequence[str], done: Callable[[Row], None]) -> None:
-    """Run a module as a process, and pass each line of JSON that it prints to ``done``."""
+    """Run a module as a process, and pass each line of JSON that it prints to ``done``, decoded.
+
+    Raises:
+        SystemExit: the process fails.
+    """
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -42,8 +46,9 @@ def measure(module: str, arguments: Sequence[str], done: Callable[[Row], None]) 
 
 
 def collect(module: str, caps: Sequence[str], arguments: Sequence[str], count: int) -> list[Row]:
-    """Return the rows of a module under each cap that the processor supports; the others are
-    printed.
+    """Run a module under each cap that the processor supports, and return the rows that it prints.
+
+    A note names each cap that the processor does not support.
 
     Args:
         module: takes a cap, then ``arguments``; its rows name cap, network and mix.
@@ -71,7 +76,7 @@ def collect(module: str, caps: Sequence[str], arguments: Sequence[str], count: i
 
 
 def chosen(text: str, known: Sequence[str]) -> list[str]:
-    """Return the names in a text, each once.
+    """Return the names in a text, which commas separate, each once.
 
     Raises:
         typer.BadParameter: a name is not known.

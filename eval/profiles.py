@@ -1,10 +1,11 @@
 """Where the time of the twelve networks goes: ``python -m eval.profiles``.
 
-Of each network as ``Session(model)`` runs it: what a run takes; what share of it are convolutions
-and products of matrices, element-wise operators, pools, conversions, all other steps, and gaps in
-which no step runs; and what all steps, and the heavy ones, reach of the machine's measured peaks
-(in brackets what part of it can be had, given what each step does and moves). A profile is a run of
-its own, with a clock around each step.
+For each network as ``Session(model)`` runs it, the table has the time of a run; the shares of it in
+convolutions and matrix products, element-wise operators, pools, conversions, other steps, and gaps
+in which no step runs; and the GFLOP/s of all steps, and of convolutions and matrix products. The
+brackets have the share of the machine's peak: the least possible time at its measured peaks, given
+what each step computes and moves, divided by the time taken. A profile comes from runs of its own,
+with a clock around each step.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from eval.store import Row
 NAME = "profiles"
 TITLE = "Where the time goes"
 KEY = ("network", "size", "cap", "mix", "optimize", "batch")
-#: What steps count as, and how the table calls it.
+#: The kinds of steps, and the head of each in the table.
 KINDS = {
     "heavy": "conv., matmul",
     "element-wise": "element-wise",
@@ -31,18 +32,26 @@ KINDS = {
     "conversions": "conversions",
     "other": "other",
 }
-#: Profiled runs, where they are long and where they are short.
+#: The most runs of a profile.
 RUNS = 20
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Profile each network, a process each."""
+    """Profile the networks whose rows the store lacks, in a process for each."""
     for name in scope.networks:
         profile(scope, store, NAME, Config(name, "max", "priority", ("all",), (1,)))
 
 
 class Config(NamedTuple):
-    """The configuration of a profile, for one process."""
+    """The configuration of the profiles of one process.
+
+    Attributes:
+        network: the network's name.
+        cap: the cap on the instruction set; ``max`` is none.
+        mix: the name of the mix of libraries; ``priority`` is a session's own.
+        levels: levels of optimisation, or ``baseline``.
+        batches: the batch sizes.
+    """
 
     network: str
     cap: str
@@ -52,7 +61,7 @@ class Config(NamedTuple):
 
 
 def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
-    """Profile one configuration, if a row of it is missing."""
+    """Profile one configuration, if a row of it is missing; ``name`` is that of the table."""
     kept = store.table(name, KEY)
     about = {"network": config.network, "size": scope.size, "cap": config.cap, "mix": config.mix}
     keys = [
@@ -79,13 +88,16 @@ def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each network."""
+    """Yield the report's text, and a table with a line for each network."""
     yield told(__doc__)
     yield shown(list(store.table(NAME, KEY)))
 
 
 def shown(rows: Sequence[Row]) -> str:
-    """Shares by kind of step; behind GFLOP/s what that is of the machine's peak."""
+    """Return a table of the time of a run, the share of each kind of step, and rates in GFLOP/s.
+
+    The brackets after a rate have the share of the machine's peak that was reached.
+    """
     lines = []
     for row in rows:
         kinds = row["by_kind"]

@@ -16,23 +16,28 @@ from vtensor.storage.cgroups import MEMBERSHIP, MOUNT, folders
 #: The file of a group that says which processes are in it.
 PROCESSES = "cgroup.procs"
 
-#: Microseconds in which a quota is used up or not: the kernel's own choice.
+#: The period of a quota in microseconds: the kernel's default.
 PERIOD = 100_000
 
-#: How often a group is tried to be removed whose processes are ending, and how long it waits.
+#: Attempts to remove a group whose processes are ending, and the seconds between two.
 TRIES, WAIT_S = 50, 0.02
 
 
 @dataclass(frozen=True)
 class Group:
-    """A control group, and the group that this process is in outside of it."""
+    """A control group with a quota.
+
+    Attributes:
+        folder: the group's folder.
+        outside: the folder of the group that this process normally belongs to.
+    """
 
     folder: Path
     outside: Path
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """While this process is in it; what is started meanwhile stays there."""
+        """Put this process into the group during the block; processes started there stay in it."""
         _write(self.folder / PROCESSES, os.getpid())
         try:
             yield
@@ -59,7 +64,7 @@ def limited(
     around = [
         folder for folder in folders("cpu", membership, mount) if (folder[1] / PROCESSES).exists()
     ]
-    for version, outside in reversed(around):  # this process's own first
+    for version, outside in reversed(around):  # this process's own group first
         group = Group(outside / f"vtensor-quota-{os.getpid()}", outside)
         try:
             group.folder.mkdir()
@@ -82,7 +87,15 @@ def limited(
 
 
 def _limit(folder: Path, version: int, allowed: int) -> None:
-    """Source: Linux, admin-guide/cgroup-v2 (``cpu.max``), scheduler/sched-bwc."""
+    """Allow a group so many microseconds of processor time in each ``PERIOD``.
+
+    Source: Linux, admin-guide/cgroup-v2 (``cpu.max``), scheduler/sched-bwc.
+
+    Args:
+        folder: the group's folder.
+        version: the version of control groups, 1 or 2.
+        allowed: the microseconds.
+    """
     if version == 2:
         _write(folder / "cpu.max", f"{allowed} {PERIOD}")
     else:
@@ -91,12 +104,12 @@ def _limit(folder: Path, version: int, allowed: int) -> None:
 
 
 def _write(file: Path, value: object) -> None:
-    with file.open("r+") as opened:  # which makes none
+    with file.open("r+") as opened:  # unlike "w", this mode creates no file
         opened.write(str(value))
 
 
 def _remove(folder: Path) -> None:
-    """Once its processes have ended, which may take a moment."""
+    """Remove a group's folder once its processes have ended, which may take a moment."""
     for _ in range(TRIES):
         with suppress(OSError):
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""``eval/results/REPORT.md``: the claims, the speed, and a section for each experiment.
+"""Write ``eval/results/REPORT.md``: the claims, the speed, and a section for each experiment.
 
 Every figure comes from the rows in ``eval/results``. ``SECTIONS`` is the registry: a new section is
 a module (``eval/experiment.py`` has its interface) and a line here.
@@ -44,13 +44,18 @@ REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Progr
 
 
 def experiments(only: Sequence[str] = ()) -> list[Experiment]:
-    """Return the modules of all sections, or of those whose names end in one of ``only``."""
+    """Return the modules of all sections; if ``only`` has names, only the modules with these.
+
+    A name is the last part of a module's name, as ``latency``.
+    """
     wanted = [name for name in SECTIONS if not only or name.rpartition(".")[2] in only]
     return [cast("Experiment", import_module(name)) for name in wanted]
 
 
 def write(store: Store) -> Path:
-    """Write the report from the present rows; a section without rows says so. Return its path."""
+    """Write the report from the rows of a store, and return its path; a section without rows says
+    so.
+    """
     path = store.folder / "REPORT.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join(part.strip() for part in _parts(store) if part.strip()) + "\n")
@@ -58,7 +63,7 @@ def write(store: Store) -> Path:
 
 
 def _parts(store: Store) -> Iterator[str]:
-    """Yield the paragraphs: claims and speed, the experiments, and the machines last."""
+    """Yield the report's paragraphs: claims and speed, the experiments, and the machines last."""
     runs, names = _runs(store)
     yield "# The paper's experiments, repeated"
     yield (
@@ -78,7 +83,10 @@ def _parts(store: Store) -> Iterator[str]:
     yield table(["claim", "measured here", "verdict"], claims.rows(store), texts=3)
     if lines := list(write_table(store.folder)):
         yield "## Speed beside other engines"
-        yield "Geometric means over models; above 1, VTensor is faster."
+        yield (
+            "Geometric means over models: above 1, VTensor is faster; in brackets, on how many"
+            " models it is slower."
+        )
         yield "\n".join(lines)
     yield "## How to read this report"
     yield (
@@ -101,7 +109,10 @@ def _parts(store: Store) -> Iterator[str]:
 
 
 def _runs(store: Store) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
-    """Return the runs of all tables by time, and for each table the numbers of its runs."""
+    """Return the runs of all tables, by time, and for each table the text ``run 1, 2`` of its runs.
+
+    Numbers of runs begin at 1.
+    """
     runs, numbers_of = dict[str, Mapping[str, Any]](), dict[str, str]()
     tables = {section.NAME: store.table(section.NAME, ()) for section in experiments()}
     for rows in tables.values():
@@ -115,7 +126,7 @@ def _runs(store: Store) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of the runs, the versions, and which runs began on a busy machine."""
+    """Yield a table of the runs, their versions, and which of them began on a busy machine."""
     heads = ["run", "began", "scope", "seed", "processor", "instructions", "threads"]
     heads += ["load before", "system"]
     lines: list[list[object]] = []

@@ -1,10 +1,11 @@
-"""One engine through shapes that it has not seen before; ``eval/shapes.py`` starts it.
+"""A program: one engine on shapes that it has not seen before; ``eval/shapes.py`` starts it.
 
 ``python -m eval.reshaped ENGINE MODEL FEEDS THREADS ASKED ANSWERS``: ASKED is JSON, ``{"axes":
-{input: {axis: name}}, "sizes": [{name: size}, ...], "runs": count, "used_s": seconds}``. It runs
-the feeds as they are, so many times and for so many seconds, then each choice of sizes for the
-first time (*new*) and a few times more (*again*), then each once more, the last one first (*back*).
-It prints seconds as JSON, null for sizes that the engine refuses, and saves the answers in ANSWERS.
+{input: {axis: name}}, "sizes": [{name: size}, ...], "runs": count, "used_s": seconds}``. The engine
+runs on the inputs as they are, ``runs`` times and for ``used_s`` seconds. Then it runs each of
+``sizes`` for the first time (*new*) and a few times more (*again*), then each once more, the last
+one first (*back*). The program prints seconds as JSON, null for sizes that the engine refuses, and
+saves the outputs of the *new* runs in the file ANSWERS.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 from vtensor.benchmark.peer import Array
 
-#: Runs of a shape behind its first.
+#: The number of runs of a shape after its first.
 AGAIN = 3
 
 Feeds = Mapping[str, Array]
@@ -29,7 +30,7 @@ Run = Callable[[Feeds], "list[Array]"]
 
 
 def vtensor(model: str, threads: int) -> Run:
-    """VTensor."""
+    """Load a model in VTensor, and return a function from inputs to outputs."""
     from vtensor import Session
 
     session = Session(model, threads=threads)
@@ -37,7 +38,7 @@ def vtensor(model: str, threads: int) -> Run:
 
 
 def onnxruntime(model: str, threads: int) -> Run:
-    """ONNX Runtime."""
+    """Load a model in ONNX Runtime, and return a function from inputs to outputs."""
     import onnxruntime as engine
 
     options = engine.SessionOptions()
@@ -47,7 +48,7 @@ def onnxruntime(model: str, threads: int) -> Run:
 
 
 def openvino(model: str, threads: int) -> Run:
-    """OpenVINO, compiled once for all sizes."""
+    """Compile a model in OpenVINO for all sizes, and return a function from inputs to outputs."""
     import openvino as engine
 
     settings = {
@@ -70,7 +71,12 @@ ENGINES = {"vtensor": vtensor, "onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def resized(feeds: Feeds, axes: Mapping[str, Mapping[str, str]], sizes: Mapping[str, int]) -> Feeds:
-    """Feeds of other sizes: their own numbers, cut off or from the begin again.
+    """Return inputs of other sizes: arrays are cut off, or repeated from their beginning.
+
+    Args:
+        feeds: the inputs, by name.
+        axes: the names of sizes, by input and by the number of the axis.
+        sizes: the new sizes by name; other sizes stay.
 
     >>> resized({"x": np.arange(3)}, {"x": {"0": "n"}}, {"n": 5})["x"].tolist()
     [0, 1, 2, 0, 1]
@@ -86,7 +92,17 @@ def resized(feeds: Feeds, axes: Mapping[str, Mapping[str, str]], sizes: Mapping[
 
 
 def through(run: Run, given: list[Feeds]) -> tuple[dict[str, Any], list[list[Array]]]:
-    """Seconds of first and further runs of each shape, and the first answers."""
+    """Run an engine on inputs of several shapes, first in order, then backwards.
+
+    Args:
+        run: runs the engine.
+        given: the inputs of each shape.
+
+    Returns:
+        The seconds for each shape: of its first run (``new_s``), the median of the next ones
+        (``again_s``), and on the way back (``back_s``); None if the engine refuses the shape. And
+        the outputs of the first runs, empty for a shape that is refused.
+    """
     new, again, back = (list[float | None]() for _ in range(3))
     answers = list[list[Array]]()
 
@@ -99,7 +115,7 @@ def through(run: Run, given: list[Feeds]) -> tuple[dict[str, Any], list[list[Arr
     for feeds in given:
         try:
             new.append(timed(feeds))
-        except Exception as error:  # whatever an engine raises of sizes that cannot be
+        except Exception as error:  # engines raise errors of any type for sizes that they refuse
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             new.append(None)
             answers.append([])
@@ -113,7 +129,7 @@ def through(run: Run, given: list[Feeds]) -> tuple[dict[str, Any], list[list[Arr
 
 
 def main() -> None:
-    """Go through the shapes that the command line names."""
+    """Run the engine on the shapes that the command line names."""
     engine, model, file, threads, asked, to = sys.argv[1:]
     about = json.loads(asked)
     with np.load(file) as kept:
@@ -121,7 +137,7 @@ def main() -> None:
     feeds_of = [resized(feeds, about["axes"], sizes) for sizes in about["sizes"]]
     begin = perf_counter()
     run = ENGINES[engine](model, int(threads))
-    for _ in range(about["runs"]):  # what the first run of all does is ``eval/start.py``'s subject
+    for _ in range(about["runs"]):  # ``eval/start.py`` measures the very first run
         run(feeds)
     ready_s = perf_counter() - begin
     while perf_counter() - begin - ready_s < about["used_s"]:

@@ -1,15 +1,15 @@
-"""Shapes that a session has not seen before, beside the peers.
+"""Shapes that a session has not seen before, compared with the peers.
 
-``python -m eval.shapes``: all models of today whose sizes are open; ``make eval`` takes some. Each
-engine is a process of its own, in turns with the others; when it has run a model, the peers twice
-and we for three seconds, it is given other sizes. *new* is the first run of a shape, *again* the
-runs that follow, *back* a run of a shape that was seen before, after others. *in a first process*
-is the first run of another shape right after the first run of all, where no process had run the
-model before: nothing was prepared between runs. *in a later process* is the same in the next one.
-OpenVINO's model is compiled once for all sizes. *growing*: the length of the past grows by one with
+``python -m eval.shapes`` takes all models of today that have open sizes, ``make eval`` some. Each
+engine runs in a process of its own, in turns with the others. It runs a model first, the peers
+twice and VTensor for three seconds, then it gets other sizes. *new* is the first run of a shape,
+*again* the runs that follow, *back* a run of the shape after other shapes. *in a first process* is
+VTensor's first run of another shape as the second run of a process, if no process has run the model
+before: nothing is cached or prepared. *in a later process* is the same in the next process.
+OpenVINO compiles the model once for all sizes. *growing*: the length of the past grows by one with
 every run, as with every word that a language model writes; *new* is then the time of a word.
-*ratio* is our *new* by the peer's, the median over shapes and rounds. Sizes that an engine refuses
-(not every height makes a line of text) are left out for it.
+*ratio* is VTensor's *new* divided by the peer's, the median over shapes and rounds. A ratio leaves
+out the sizes that an engine refuses, such as a height that makes no line of text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ NAME = "shapes"
 TITLE = "A shape that was not seen before"
 KEY = ("model", "engine")
 EXPORTER, GROWING = "dynamo", "past_length"
-#: Kinds of sizes that change with every request: batch, width of a line, length of a text.
+#: The report's models. Their open sizes are of several kinds: batch, width of a line, length of a
+#: text.
 DEFAULT_MODELS = (
     "vit_small_patch16_224",
     "efficientnet_b0",
@@ -51,14 +52,14 @@ DEFAULT_MODELS = (
     "bert_base",
     "gpt2_past",
 )
-#: How often a size that grows does, and how often others change.
+#: How many other values a growing size gets, and how many any other size gets.
 GROWN, CHANGED = 24, 4
-#: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
+#: Sizes of pictures change by multiples of this, which networks can halve five times.
 STEP = 32
 ROUNDS, LIMIT_S = 2, 300.0
-#: What rows say of our first runs where the model has hardly been in use.
+#: The fields of rows for VTensor's first runs of a shape right after the first run of a process.
 SOON = ("later_process", "first_process")
-#: Seconds for which we run a model before it is given other sizes; peers do nothing beside runs.
+#: Seconds for which VTensor runs a model before it gets other sizes; peers have no background work.
 USED_S = 3.0
 
 Axes = Mapping[str, Mapping[str, str]]
@@ -66,7 +67,7 @@ Sizes = Mapping[str, int]
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Take every model through its shapes; only the full set has peers to compare with."""
+    """Measure every model on its shapes, if the scope has peers."""
     if not scope.peers:
         return
     kept, engines = store.table(NAME, KEY), here()
@@ -81,7 +82,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def axes_of(case: Case) -> Axes:
-    """Return the named open sizes of a model's inputs, by axis."""
+    """Return the names of the open sizes of a model's inputs, by input and number of the axis."""
     symbols = Model(case.model).symbols
     names = {
         name: {str(axis): size for axis, size in enumerate(row or ()) if isinstance(size, str)}
@@ -91,7 +92,11 @@ def axes_of(case: Case) -> Axes:
 
 
 def sizes_of(feeds: Mapping[str, Array], axes: Axes) -> list[Sizes]:
-    """Other sizes: of one name after the other, the others as they are.
+    """Return choices of sizes by name; each changes one open size and keeps the others.
+
+    Args:
+        feeds: the inputs, whose sizes are changed.
+        axes: the result of ``axes_of``.
 
     >>> sizes_of({"x": np.zeros((1, 3, 64))}, {"x": {"0": "n", "2": "w"}})[:3]
     [{'n': 2}, {'n': 3}, {'w': 96}]
@@ -114,7 +119,15 @@ def sizes_of(feeds: Mapping[str, Array], axes: Axes) -> list[Sizes]:
 
 
 def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> list[Row]:
-    """Return a row for each engine. A peer that fails or disagrees is printed and left out.
+    """Run a model on all its shapes in each engine, and return a row for each engine.
+
+    A peer that fails, or whose outputs differ from VTensor's, is left out, after a note.
+
+    Args:
+        case: the model and its inputs.
+        axes: the result of ``axes_of``.
+        engines: the names of the engines.
+        threads: the number of threads of a run.
 
     Raises:
         SystemExit: VTensor fails, or its values differ from the first peer's.
@@ -169,7 +182,15 @@ def _once(
     to: Path,
     environment: Mapping[str, str],
 ) -> Row | None:
-    """Run one process; return None if a peer failed."""
+    """Run ``eval/reshaped.py`` once, and return the row that it prints; None if a peer failed.
+
+    Args:
+        engine, case, feeds, threads, asked, to: its arguments; ``to`` gets the outputs.
+        environment: the environment variables of the process.
+
+    Raises:
+        SystemExit: VTensor failed.
+    """
     arguments = (engine, str(case.model), str(feeds), str(threads), asked, str(to))
     ran = subprocess.run(
         [sys.executable, "-m", "eval.reshaped", *arguments],
@@ -191,7 +212,7 @@ def _once(
 
 
 def _apart(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
-    """Return what is wrong with a peer's answers compared with VTensor's; empty if nothing is."""
+    """Return in words how a peer's outputs differ from VTensor's; empty if they agree."""
     both = [name for name in ours if name in theirs]
     try:
         off = difference([ours[name] for name in both], [theirs[name] for name in both])
@@ -201,7 +222,14 @@ def _apart(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
 
 
 def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None, cold: Row | None) -> Row:
-    """Medians over rounds and shapes; our first runs by its, shape by shape, and those at once."""
+    """Return an engine's medians over rounds and shapes, and the ratios of VTensor's first runs.
+
+    Args:
+        rows: the engine's results by round.
+        ours: VTensor's results by round.
+        soon: VTensor's result after a single run, with what an earlier process cached.
+        cold: the same without anything cached.
+    """
     known = {
         what: [second for row in rows for second in row[what]]
         for what in ("new_s", "again_s", "back_s")
@@ -217,7 +245,12 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None, cold: R
 
 
 def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
-    """Our first runs by others', the median over shapes and rounds."""
+    """Return the median ratio, over shapes and rounds, of VTensor's first run to an engine's.
+
+    Args:
+        ours: VTensor's results by round.
+        rows: the engine's results by round.
+    """
     pairs = [
         mine / its
         for us, it in zip(ours, rows, strict=True)
@@ -228,13 +261,13 @@ def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
 
 
 def _middle(seconds: Sequence[float | None]) -> float | None:
-    """Return the median of the known times; None if there are none."""
+    """Return the median of the times that are not None; None if there are none."""
     there = [time for time in seconds if time is not None]
     return median(there) if there else None
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each model, and the means."""
+    """Yield the report's text, a table with a line for each model, and mean ratios to each peer."""
     yield told(__doc__)
     rows = [
         row | {"model": f"{row['model']}, growing"} if row["growing"] else row

@@ -1,11 +1,11 @@
-"""From the start of a process to its first answer.
+"""The time from the start of a process to its first answer.
 
-``python -m eval.start``. Every engine starts in fresh processes, in turns with the others, on the
-same file, feeds and threads. *CPU* is the processor time of all threads until the first answer,
-which a busy machine changes little; *wall* is what somebody waits for it. Python's compiled code
-and what engines keep on disk for a machine and a network are there already, from one start that
-does not count. *ratio* is our processor time by the peer's, the median of the rounds. ``--cold
-MODEL...`` begins each start with nothing of ours on disk but compiled code.
+``python -m eval.start``. Every engine starts in new processes, in turns with the others, on the
+same file, inputs and threads. *CPU* is the processor time of all threads until the first answer,
+which a busy machine changes little; *wall* is the time by the wall clock. One start that does not
+count leaves Python's compiled code, and what engines cache on disk. *ratio* is VTensor's processor
+time divided by the peer's, the median over rounds. Before a cold start VTensor's cache is removed,
+and Python's compiled code stays; ``--cold MODEL...`` measures cold starts of other models.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ KEY = ("model", "engine")
 US, ONE_NODE = "vtensor", "one node"
 ROUNDS, LIMIT_S = 3, 300.0
 
-#: Rounds that are not counted.
+#: The number of first rounds, which do not count.
 BEFORE = 1
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Start every engine on a network of one node, and on each of the scope's."""
+    """Start every engine on a network of one node and on each network of the scope, also cold."""
     kept, names = store.table(NAME, KEY), (ONE_NODE, *scope.networks)
     engines = here() if scope.peers else [US]
     rounds = 1 if scope.fresh == 1 else ROUNDS
@@ -65,7 +65,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def _cold(row: Row) -> Row:
-    """Return the times and ratios of a cold start, under names of their own."""
+    """Return the times and ratios of a row of cold starts, with the prefix ``cold_``."""
     return {f"cold_{key}": row.get(key) for key in ("cpu_s", "wall_s", "ratio", "wall_ratio")}
 
 
@@ -75,7 +75,7 @@ def here() -> list[str]:
 
 
 def written(name: str, scope: Scope, model: Path) -> dict[str, Any]:
-    """Write one of the twelve networks, or a network of one node, as a file; return its feeds."""
+    """Write one of the twelve networks, or one of one node, as ``model``; return its inputs."""
     if name == ONE_NODE:
         graph = Graph("one")
         graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 3, "H": 8, "W": 8})), "y")
@@ -97,7 +97,16 @@ def started(
 ) -> list[Row]:
     """Start every engine once in each round, and return a row of medians for each engine.
 
-    A peer that fails is left out. Before a cold start the cache is removed.
+    A peer that fails is left out.
+
+    Args:
+        name: the model's name in rows.
+        model: the ONNX file.
+        feeds: its inputs.
+        engines: the names of the engines.
+        threads: the number of threads of a run.
+        rounds: the number of rounds that count.
+        cold: remove VTensor's cache before each start.
 
     Raises:
         SystemExit: VTensor fails; the message is its error.
@@ -125,7 +134,7 @@ def started(
 
 
 def fresh(folder: str) -> dict[str, str]:
-    """Return environment variables with a folder for Python's compiled code and VTensor's cache."""
+    """Return environment variables with Python's compiled code and VTensor's cache in a folder."""
     kept = {"PYTHONPYCACHEPREFIX": f"{folder}/code", "VTENSOR_CACHE_DIR": f"{folder}/cache"}
     environment = {**os.environ, **kept}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -139,12 +148,13 @@ def once(
     told: Sequence[float],
     environment: Mapping[str, str],
 ) -> Row | None:
-    """Run one engine in a process; return its figures and the time until them, None if a peer
-    failed.
+    """Run ``eval/first.py`` once; return its figures and ``wall_s``, or None if a peer failed.
+
+    ``wall_s`` are the seconds from the start of the process to the first answer.
 
     Args:
         engine, model, feeds: the first arguments of ``eval/first.py``.
-        told: its further arguments: the number of threads, then runs and seconds.
+        told: its further arguments: the number of threads, then runs and seconds, if any.
         environment: the environment variables of the process.
 
     Raises:
@@ -168,8 +178,11 @@ def once(
 
 
 def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
-    """Return the medians of an engine's rounds, and of the ratios of VTensor's times to its, by
-    round.
+    """Return medians over rounds: of an engine's figures, and of VTensor's times divided by its.
+
+    Args:
+        rows: the engine's figures by round.
+        ours: VTensor's figures by round.
     """
     pairs = [*zip(ours, rows, strict=True)]
     ratio, wall = (
@@ -180,21 +193,22 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the table, with a line for each model, and the means."""
+    """Yield a table with a line for each model, and the means of the ratios."""
     yield told(__doc__)
     yield from shown(list(store.table(NAME, KEY)))
 
 
 def shown(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the rows as a table, and the means of their ratios."""
+    """Yield a table of rows, with a line for each model, and the means of their ratios."""
     yield from beside(rows, "CPU s (wall s)", _times)
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
         theirs = [row for row in rows if row["engine"] == peer]
-        yield f"The same by the wall clock: {mean_of(row['wall_ratio'] for row in theirs)}."
-        cold = (
-            mean_of(row.get(key) for row in theirs) for key in ("cold_ratio", "cold_wall_ratio")
+        means = (
+            mean_of(row.get(key) for row in theirs)
+            for key in ("wall_ratio", "cold_ratio", "cold_wall_ratio")
         )
-        yield "Cold starts: {}; by the wall clock {}.".format(*cold)
+        text = "by the wall clock {}; cold starts {}, by the wall clock {}".format(*means)
+        yield f"Geometric means of the other ratios to {peer}: {text}."
 
 
 def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) -> Iterator[str]:
@@ -202,7 +216,7 @@ def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) ->
 
     Args:
         rows: a row for each model and engine, with ``ratio``, which may be None.
-        what: the unit of the cells, for the heads.
+        what: the quantity and unit of the cells, for the heads.
         cell: returns the cell of a row.
     """
     engines = list(dict.fromkeys(row["engine"] for row in rows))
@@ -225,7 +239,7 @@ def _times(row: Row) -> str:
 
 
 def mean_of(ratios: Iterable[float | None]) -> str:
-    """Return the geometric mean of the known ratios and their number, as text."""
+    """Return as text the geometric mean of the ratios that are not None, and their number."""
     known = [ratio for ratio in ratios if ratio]
     return f"{geometric_mean(known):.2f} over {len(known)} models" if known else "not known"
 

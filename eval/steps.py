@@ -1,7 +1,7 @@
-"""What a run costs besides its kernels: ``python -m eval.steps``.
+"""The cost of a run besides its kernels: ``python -m eval.steps``.
 
-Programs of steps that do nothing, so that all there is to measure is the loop around them, and the
-queue in front of it.
+It times programs of steps that do nothing, so that only the loop over steps remains, and the queue
+of runs before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Medians are of so many.")] = 200,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Nanoseconds: of a step, native or in Python, and of a run from another thread."""
+    """Print nanoseconds: of a step, native or in Python, and of a run from another thread."""
     times = measured(steps, rounds)
     if as_json:
         print_json({"steps": steps, "rounds": rounds, **times})
@@ -37,11 +37,16 @@ def main(
 
 
 def measured(steps: int, rounds: int) -> dict[str, float]:
-    """Medians by what they are of.
+    """Return median times in nanoseconds, by what was timed.
 
-    ``step``: an empty native step; ``timed step``: with its begin and end noted; ``python step``: a
-    callable; ``run``: an empty program of one thread, from another; ``run of a team``: one of two
-    threads likewise; ``call``: a function likewise.
+    ``step``: an empty native step; ``timed step``: one whose begin and end are recorded; ``python
+    step``: an empty Python function; ``run``: an empty program on a team of one thread, started
+    from another thread; ``run of a team``: the same on a team of two threads; ``call``: a Python
+    function on a team of one thread, likewise.
+
+    Args:
+        steps: the number of steps of a program.
+        rounds: of how many runs a time is the median.
     """
     from vtensor.runtime._replay import Program, empty_step
 
@@ -52,7 +57,7 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
     clock = np.zeros(2 * steps, np.int64)
 
     def inside(program: Program, times: object = None) -> float:
-        """Return the time of a step on the team's own thread, without a queue."""
+        """Return the time of a step of a program, run on the team's own thread, without a queue."""
         return team.call(lambda: nanoseconds(lambda: team.run(program, [], times), rounds)) / steps
 
     return {
@@ -66,7 +71,7 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
 
 
 def nanoseconds(run: Callable[[], object], rounds: int) -> float:
-    """Return the median time of a call; a first call is not counted."""
+    """Return the median time of a call of ``run``, in ns; a first call does not count."""
     times = []
     for _ in range(rounds + 1):
         begin = time.perf_counter_ns()

@@ -1,7 +1,7 @@
-"""Rows of experiments on disk: JSON with where and when each was measured, and CSV beside it.
+"""Rows of experiments on disk: JSON with the machine and time of each row, and the rows as CSV.
 
-A row is known by its key. What is there already is not measured again, so that a run that was
-interrupted goes on where it stopped.
+A key identifies a row. Rows that exist are not measured again, so an interrupted run goes on where
+it stopped.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from vtensor.benchmark.machine import machine
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 
-#: Where results are kept, unless another folder is named.
+#: The default folder of results.
 RESULTS = Path(__file__).parent / "results"
-#: What is measured, or measures, and may be absent.
+#: Distributions whose versions are recorded with each run; one that is absent is left out.
 DISTRIBUTIONS = (
     *("vtensor-layouts", "numpy", "onnx", "pulp", "highspy", "openvino", "onnxruntime"),
     *("tensorflow-cpu", "torch", "MNN"),
@@ -30,9 +30,9 @@ DISTRIBUTIONS = (
 
 
 def about(seed: int, scope: str) -> Row:
-    """Return the machine, the versions and the time of a run of experiments."""
+    """Return the data of a run that begins now: time, machine, versions, and the two arguments."""
     here = machine()
-    libraries = here["libraries"].items()  # where one lies on this machine is nobody's business
+    libraries = here["libraries"].items()  # file paths of this machine are not published
     here["libraries"] = {name: text.partition(", /")[0] for name, text in libraries}
     for name in here["environment"].keys() & {"VTENSOR_CACHE_DIR", "VTENSOR_ONEDNN_DIR"}:
         here["environment"][name] = "a folder of its own"
@@ -41,9 +41,9 @@ def about(seed: int, scope: str) -> Row:
 
 
 def instructions(machine: Mapping[str, Any]) -> str:
-    """Return the instruction sets that our libraries use on a machine; empty if they do not say.
+    """Return the instruction sets that VTensor's libraries use on a machine; empty if unknown.
 
-    A virtual machine may give processors of all kinds the same name.
+    They distinguish processors to which a virtual machine gives the same name.
 
     >>> instructions({"libraries": {"numpy": "2.4.6", "onednn": "3.2.0 on avx2"}})
     'avx2'
@@ -53,7 +53,7 @@ def instructions(machine: Mapping[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the version of Python and of each installed distribution."""
+    """Return the versions of Python and of the installed ``DISTRIBUTIONS``, by name."""
     known = {"python": platform.python_version()}
     for name in DISTRIBUTIONS:
         try:
@@ -70,7 +70,7 @@ class Table:
         folder: the folder of its two files.
         name: the name of the experiment and of the files.
         key: the columns that identify a row.
-        run: the result of ``about``; None for a table that is only read.
+        run: the result of ``about``, for rows that are added; None for a table that is only read.
     """
 
     def __init__(
@@ -90,20 +90,20 @@ class Table:
         return len(self._rows)
 
     def rows(self, **wanted: Any) -> list[Row]:
-        """Return the rows with these values."""
+        """Return the rows in which these columns have these values."""
         return [row for row in self if all(row.get(k) == value for k, value in wanted.items())]
 
     def one(self, **wanted: Any) -> Row | None:
-        """Return the only row with these values; None if there are none or several."""
+        """Return the only row in which these columns have these values; None unless one is."""
         rows = self.rows(**wanted)
         return rows[0] if len(rows) == 1 else None
 
     def has(self, **key: Any) -> bool:
-        """Return whether the table has the row of a key."""
+        """Return whether the table has a row with these values of its key."""
         return self._key(key) in self._rows
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Add rows, replace those with the same keys, and write both files."""
+        """Add rows, which replace those with the same key, and write both files."""
         assert self._run is not None, f"{self.name} is only read"
         if self._run not in self.runs:
             self.runs.append(self._run)
@@ -114,7 +114,7 @@ class Table:
         self._write()
 
     def _drop_runs(self) -> None:
-        """Remove the runs without rows."""
+        """Remove the runs without rows, and renumber the others."""
         used = sorted({row["run"] for row in self})
         place = {number: at for at, number in enumerate(used)}
         self.runs = [self.runs[number] for number in used]

@@ -1,11 +1,11 @@
-"""Models of today beside the peers.
+"""Models of today, compared with the peers.
 
-``python -m eval.today``: all of them; ``make eval`` takes one or two of each kind. Each model of
-``eval/models_today``, written by PyTorch's newer exporter or found in a package, runs beside ONNX
-Runtime and OpenVINO in turns, after all have given the same values, in f32. *ratio* is VTensor's
-time divided by the better peer's, with its interval of 95 %; a model counts as slower only if the
-whole interval is above 1.05. *Transforms* are the conversions that remain in a run. A second race
-has OpenVINO as it is installed, which computes in bf16 where the processor has it.
+``python -m eval.today`` takes all models, ``make eval`` one or two of each kind. VTensor, ONNX
+Runtime and OpenVINO run each model of ``eval/models_today``, written by PyTorch's newer exporter or
+found in a package, in turns in f32, after their outputs were found to agree. *ratio* is VTensor's
+time divided by the faster peer's, with its 95 % interval; a model counts as slower only if the
+whole interval is above 1.05. *Transforms* are the conversions that remain in a run of VTensor. A
+second race has OpenVINO as installed: it computes in bf16 if the processor supports that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME = "today"
 TITLE = "Models of today"
 KEY = ("model", "exporter", "group", "peer")
 EXPORTER = "dynamo"
-#: What is measured of each kind where not all are.
+#: The report's models: some of each kind.
 DEFAULT_MODELS = (
     *("vit_small_patch16_224", "swin_tiny_patch4_window7_224", "convnext_tiny", "efficientnet_b0"),
     *("mobilenetv3_large_100", "yolo", "unet", "bert_base", "gpt2_past", "whisper_encoder"),
@@ -48,7 +48,7 @@ ROUNDS, SECONDS, LIMIT_S = 5, 1.0, 300.0
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Race each model that can be made here, if the scope has peers."""
+    """Time the models whose rows the store lacks, in turns with the peers, if the scope has any."""
     if not scope.peers:
         return
     kept = store.table(NAME, KEY)
@@ -68,7 +68,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the table with a line for each model, the plot and the means."""
+    """Yield the table with a line for each model, the plot and the means of the ratios."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     lines, ratios, slower = list[Sequence[object]](), list[float](), list[str]()
@@ -92,7 +92,8 @@ def section(store: Store) -> Iterator[str]:
         yield picture(NAME, "what peers take of VTensor's time on models of today")
         text = f"{len(slower)} are slower: {', '.join(slower)}" if slower else "none is slower"
         yield f"Geometric mean over {len(ratios)} models {geometric_mean(ratios):.2f}; {text}."
-    if installed := [row for row in kept.rows(group="default") if row["ratio"]]:
+    timed = (row for row in kept.rows(group="default") if row["peer"] in PEERS)
+    if installed := [row for row in timed if row["ratio"]]:
         mean = geometric_mean([1 / row["ratio"]["value"] for row in installed])
         apart = max(row["difference"] for row in installed)
         yield (

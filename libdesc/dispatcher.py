@@ -1,8 +1,8 @@
-"""Generated dispatchers: each checks parameters and dims, then calls the first library that takes
-the call, by priority or in the session's order.
+"""Generated dispatchers. The dispatcher of an operator checks the parameters and dims of a call,
+then offers the call to one library after another, by priority or in the session's order.
 
-``dispatcher_source`` returns the text and ``dispatcher`` compiles that very text. The text is
-made from the registry: a new invoker is in it without further code, and a removed one is not.
+``dispatcher_source`` returns the text and ``dispatcher`` compiles that very text. The text is made
+from the registry: a new invoker is in it without further code, and a removed one is not.
 
 Source: the paper, sections 2.2 and 4.4.
 """
@@ -50,18 +50,18 @@ Dispatch = Callable[["DispatchContext", object, Sequence[VTensor], Sequence[VTen
 
 @dataclass
 class DispatchContext(Context):
-    """The context in which a node's ``compute`` reaches libraries.
+    """The context in which the ``compute`` of a node calls libraries.
 
     Attributes:
         variant: the variant chosen for the node; None until a library has taken the call.
-        preferences: which libraries may take the node, and their order.
+        preferences: which libraries may take the node, and the order in which they are asked.
     """
 
     variant: Variant | None = None
     preferences: Preferences = EVERY
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Call the generated dispatcher of the operator on this device."""
+        """Call the generated dispatcher of ``op`` for the context's device."""
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
 
 
@@ -90,8 +90,8 @@ def dispatcher(op: str, device: str = CPU) -> Dispatch:
 def dispatcher_source(op: str, device: str = CPU) -> str:
     """Return the text of an operator's dispatcher, exactly as it is compiled.
 
-    It has the operator's check, the function ``invoke`` that all dispatchers share, the libraries
-    by priority, and the function that tries them.
+    It has four parts: the function that checks the call, the function ``invoke``, which is the same
+    in all dispatchers, the list of libraries by priority, and the function that asks them in turn.
 
     Raises:
         GraphError: no operator has this name.
@@ -143,7 +143,8 @@ def _generate(registry: Registry, info: OperatorInfo, device: str) -> tuple[str,
     return "\n".join(lines) + "\n", names
 
 
-#: Source of ``invoke``, which runs an invoker and then its routine: the paper's own sequence.
+#: Source text of ``invoke``, which calls an invoker and then runs the routine that it returned, in
+#: the order that the paper gives.
 _INVOKE = """\
 def invoke(library, describe, ctx, op, operands):
     routine = described(describe(ctx, op, *operands))
@@ -178,8 +179,9 @@ class Candidate:
     """An invoker of an operator, as the generated dispatcher lists it.
 
     Attributes:
-        priority: the invoker's own priority, else its library's; the largest is tried first.
-        describe: the invoker.
+        priority: the invoker's own priority, else that of its library. The candidate with the
+            largest priority is asked first.
+        describe: the invoker function, which describes the library's call.
         library, dtypes, when, python: as in ``InvokerInfo``.
     """
 
@@ -200,21 +202,23 @@ def attempt(
     candidate: Candidate,
     invoke: Callable[..., None],
 ) -> bool:
-    """Offer a call to one library; return True if the library takes it.
+    """Ask one library to take a call. Return True if it takes the call.
 
-    If it does, ``ctx.variant`` is set. If ``ctx.variant`` names another library before, this one is
-    not asked, and the result is False.
+    When a library takes the call, its variant is stored in ``ctx.variant``. If ``ctx.variant``
+    already names another library, the candidate's library is not asked, and the result is False.
 
     Args:
         ctx: the context of the node.
         op, inputs, outputs: the operator instance and the operands of the call.
-        refused: the refusals so far; that of this library is added if it does not take the call.
+        refused: the libraries that declined the call so far, with their reasons. If this library
+            declines, it is appended.
         candidate: the library and its invoker.
         invoke: the generated function ``invoke``.
 
     Raises:
         InvokerError: the invoker or its condition failed.
-        ContractError: the library declines a call that was decided for it, or breaks the contract.
+        ContractError: the library declines a call that was decided for it, or its invoker breaks
+            the contract of invokers.
     """
     variant = ctx.variant
     if variant is not None and variant.library != candidate.library:
@@ -257,15 +261,19 @@ def attempt(
 
 
 def post_roles(count: int) -> tuple[str, ...]:
-    """Return the roles of ``count`` operands of fused followers: ``post0``, ``post1``, ..."""
+    """Return the roles of operands of fused followers: ``post0``, ``post1``, ...
+
+    Args:
+        count: the number of these operands.
+    """
     return tuple(f"post{i}" for i in range(count))
 
 
 def _eligible(ctx: DispatchContext, call: Call, candidate: Candidate) -> None:
-    """Check whether a library may take a call, without calling its invoker.
+    """Check whether a library may take a call, before its invoker is called.
 
-    The preferences must allow it, it must be usable in this process, each operand must have an
-    element type that the invoker accepts, and the invoker's condition must hold.
+    The session's preferences must allow the library, and it must be usable in this process. The
+    invoker must accept the element type of each operand, and its condition ``when`` must hold.
 
     Raises:
         Decline: one of these fails; the message says which.
@@ -369,7 +377,7 @@ def _condition(call: Call, when: When) -> bool | str:
 def run_call(call: Call, run: Callable[[], None]) -> None:
     """Run an invoker with ``call`` as the current call, and check that it called ``lib_tagger``.
 
-    If a ``python=True`` invoker is recorded, ``run`` is handed to ``Evaluation.callback`` instead.
+    In mode RECORD, a ``python=True`` invoker is not run: ``Evaluation.callback`` gets ``run``.
 
     Args:
         call: the call.
@@ -413,7 +421,7 @@ def no_invoker(
     Args:
         ctx: the context of the node.
         op, inputs, outputs: the operator instance and the operands of the call.
-        refused: the refusals of the libraries that were asked, for the message.
+        refused: the libraries that were asked, with their reasons, for the message.
     """
     info = info_of(op)
     operands = (*inputs, *outputs)
@@ -435,7 +443,9 @@ def no_invoker(
 
 
 def _fault(ctx: DispatchContext, info: OperatorInfo, refused: Sequence[Refusal]) -> tuple[str, str]:
-    """Return the headline and the remedy in the error for a call that no library takes."""
+    """Return (headline, remedy) for the error about a call that no library takes: what is wrong,
+    and what the user can do.
+    """
     pinned = ctx.preferences.pinned(ctx.node, info.name)
     if pinned is not None:
         return (

@@ -1,4 +1,6 @@
-"""Tensors as matrices: roles of dims in a product, and layouts whose rows are contiguous."""
+"""Tensors as matrices: which dims of a product are rows, columns or batch, and layouts with
+contiguous rows.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, a: VTensor, b: VTensor, *over: str) -> Groups:
-        """Return the groups of the dims of the factors a and b, summed over the dims ``over``."""
+        """Return the roles of the dims of ``a`` and ``b`` in their product, which is summed over
+        the dims ``over``.
+        """
         batch = [dim for dim in a.dims if dim in b.dims and dim not in over]
         rows, columns = ([dim for dim in t.dims if dim not in (*batch, *over)] for t in (a, b))
         return cls(batch, rows, columns, over)
@@ -42,9 +46,10 @@ class Groups(NamedTuple):
 
 
 def side_by_side(layout: Layout, extents: Mapping[str, int], dim: str) -> bool:
-    """Return whether a layout stores the elements along ``dim`` next to one another.
+    """Return whether the elements along ``dim`` are next to one another in memory.
 
-    So ``dim`` is the last axis and has no blocks. Nothing is padded, and there is no encoding.
+    True if ``dim`` is the last axis of the layout and has no blocks, no dim is padded, and the
+    layout has no encoding.
 
     Args:
         layout: the layout of a tensor.

@@ -15,9 +15,9 @@ from vtensor.errors import ContractError
 def guideline(library: str, tensor: PTensor) -> Layout | Sequence[Layout]:
     """Return the layout that a library prefers for an operand, or several in order of preference.
 
-    ANY means that the library takes every layout. The library's handler is called once per call and
-    sees the whole call, since the layouts of a convolution depend on all operands. Once the node's
-    layouts are decided, the decided layout is returned.
+    ANY means that the library takes every layout. The library's handler is called once per call. It
+    sees the whole call, since the layouts of a convolution, for instance, depend on all operands.
+    If the node's layouts have been decided already, the decided layout is returned.
 
     Args:
         library: the name of the invoker's own library.

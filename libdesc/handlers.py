@@ -1,8 +1,8 @@
 """Handlers: the functions that a description names, and the error when one fails.
 
-``ARGUMENTS`` says with which arguments each handler is called. A handler that takes other arguments
-is refused when its library is registered. An exception of a handler becomes an error that names
-the description, the key and the handler.
+``ARGUMENTS`` says with which arguments each handler is called. When a library is registered, a
+handler that takes other arguments is an error. An exception that a handler raises becomes an error
+that names the description file, the key and the handler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vtensor.language.failures import place_of, raised
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 
-#: Exceptions of handlers that are passed on unchanged: their messages suffice.
+#: Exceptions of handlers that reach the caller unchanged, because their messages say enough.
 PASSED_ON = (VTensorError, Decline, MemoryError)
 
 
@@ -42,7 +42,7 @@ class Handler:
 
     @property
     def label(self) -> str:
-        """Names for messages: ``direct.toml: library.guideline = 'm:f' (m.py:3)``."""
+        """The handler's names for messages: ``direct.toml: library.guideline = 'm:f' (m.py:3)``."""
         return f"{self.file}: library.{self.key} = {self.text!r} ({place_of(self.function)})"
 
     @property
@@ -81,9 +81,9 @@ class Handler:
             raise self.failure(raised(error, place_of(self.function))) from error
 
     def failure(self, what: str) -> VTensorError:
-        """Return the error of a handler that failed: an InvokerError during a call of an invoker.
+        """Return the error for a handler that failed.
 
-        Otherwise it is a LibraryError.
+        It is an InvokerError during a call of an invoker, otherwise a LibraryError.
 
         Args:
             what: the fault, as a text.

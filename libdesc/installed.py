@@ -18,10 +18,12 @@ from vtensor.language.process.interrupts import ignored, pass_signals
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: Prefix of the headings of VTensor's entry-point groups; its own command is in another group.
+#: How the headings of VTensor's groups begin in an ``entry_points.txt``. VTensor's own command is
+#: in another group.
 _GROUP_PREFIX = b"[vtensor."
 
-#: Prefix of the environment variables that configure VTensor, and those that only set the cache.
+#: How the names of environment variables that configure VTensor begin; and which of these only
+#: configure the cache.
 _VARIABLE_PREFIX, _CACHE_VARIABLES = "VTENSOR_", ("VTENSOR_CACHE", "VTENSOR_CACHE_DIR")
 
 #: Suffix of the folder with a distribution's metadata.
@@ -42,10 +44,11 @@ def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
 
 
 def state() -> list[object]:
-    """Return data that stay equal until a distribution is installed or removed, or an environment
+    """Return data that change when a distribution is installed or removed, or when an environment
     variable that configures VTensor changes.
 
-    Of the finders of distributions in ``sys.meta_path``, the data have the names of their types.
+    A finder of distributions in ``sys.meta_path`` is in the data only by the name of its type. What
+    it finds is not, so that a change of that is not noticed.
     """
     variables = (row for row in os.environ.items() if row[0].startswith(_VARIABLE_PREFIX))
     facts: list[object] = [*sorted(row for row in variables if row[0] not in _CACHE_VARIABLES)]
@@ -70,7 +73,8 @@ def state() -> list[object]:
 
 
 def version_of(name: str) -> str:
-    """Return the version of a distribution, from the name of its metadata folder if there is one.
+    """Return the version of a distribution. It is read from the name of its metadata folder if
+    there is such a folder.
 
     Args:
         name: the distribution's name as the metadata folder spells it: lower case, no hyphens.

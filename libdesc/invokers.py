@@ -12,8 +12,8 @@ from vtensor.language.operators import OPERATORS
 from vtensor.language.records import dataclass
 from vtensor.language.table import OperatorInfo
 
-#: Takes ``(ctx, op, *operands)``; returns the call as a Routine, or several in order; None in the
-#: long form, which makes the call itself.
+#: Takes ``(ctx, op, *operands)``. Returns the library call as a Routine, or several Routines in
+#: order. Returns None if it has made the call itself.
 InvokerFunction = Callable[..., object]
 When = Callable[..., bool | str]
 First = Callable[..., bool]
@@ -26,16 +26,19 @@ class InvokerInfo:
     Attributes:
         op, library, device: names of the operator, the library and the device.
         function: the invoker itself.
-        dtypes: accepted element types, by role of the operand; those under ``""`` are for every
-            operand whose role is missing. Without either, any type is accepted.
-        when: a condition on ``(op, *operands)``; False or a text (the reason) declines the call.
+        dtypes: the accepted element types, by the operand's role. An operand whose role is no key
+            has those under ``""``. Without the key ``""``, such an operand may have any type.
+        when: a condition, called with ``(op, *operands)``. If it returns False or a text (the
+            reason), the call is declined.
         priority: overrides the library's priority for this operator; None keeps it.
         python: True if it computes in Python and so becomes a call-back step.
         file, line: where the function is defined.
         inplace: roles of the inputs that the first output may overwrite.
-        first: a condition on ``(op, *inputs)``: if it holds, the library is tried before those in
-            ``before``, although these have higher priority. None if there is no such condition.
-        before: names of libraries; empty without ``first``.
+        first: a condition, called with ``(op, *inputs)``. If it returns True, the library is asked
+            before the libraries in ``before``, although these have higher priority. None if there
+            is no condition.
+        before: names of the libraries of higher priority that ``first`` is about; empty without
+            ``first``.
     """
 
     op: str
@@ -126,8 +129,9 @@ def _types(
 
 
 def fault_of(info: InvokerInfo) -> str:
-    """Return why an invoker does not fit its operator; empty if it fits or the operator is not yet
-    imported.
+    """Return a text about what does not fit between an invoker and its operator.
+
+    It is empty if all fits, or if the operator is not imported yet.
     """
     operator = OPERATORS.data.get(info.op)
     if operator is None:

@@ -1,4 +1,6 @@
-"""Extension modules compiled once per instruction set, and the choice between them."""
+"""Extension modules that are compiled once for each instruction set (*level*), and the choice
+between them.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ from vtensor.language.records import dataclass
 #: The instruction sets that modules are compiled for, the smallest first.
 LEVELS = ("baseline", "avx2", "avx512")
 
-#: The largest of these levels that each cap on the instruction set allows.
+#: A cap names the largest instruction set that may be used. For each, the largest of ``LEVELS``
+#: that it allows.
 CAPS = {"sse41": "baseline", "avx2": "avx2", "avx512": "avx512", "amx": "avx512", "max": "avx512"}
 
 
 class Leveled(Protocol):
-    """The attributes of each compiled module.
+    """The attributes that each of these extension modules has.
 
     Attributes:
         level: the instruction set that the module is compiled for, one of ``LEVELS``.
@@ -26,7 +29,7 @@ class Leveled(Protocol):
     level: str
 
     def machine_level(self) -> str:
-        """Return the largest of ``LEVELS`` that this machine runs."""
+        """Return the largest instruction set of ``LEVELS`` that this machine can execute."""
 
 
 M = TypeVar("M", bound=Leveled)
@@ -34,7 +37,8 @@ M = TypeVar("M", bound=Leveled)
 
 @dataclass
 class Levels(Generic[M]):
-    """The modules of one library, ``libdesc.<library>._<library>_<level>``.
+    """The extension modules of one library, ``libdesc.<library>._<library>_<level>``, one for each
+    instruction set.
 
     A process uses kernels of one instruction set, so that results do not depend on the session.
 
@@ -49,9 +53,9 @@ class Levels(Generic[M]):
     loaded: M | None = None
 
     def load(self) -> M:
-        """Return the module for the machine's best instruction set under the cap.
+        """Return the module for the largest instruction set that the machine and the cap allow.
 
-        The first call fixes the choice for the process.
+        Later calls in the process return the same module.
 
         Raises:
             LibraryError: the extension module is missing or does not load; the message says why.
@@ -67,7 +71,8 @@ class Levels(Generic[M]):
             cap: the largest instruction set that may be used, a key of ``CAPS``.
 
         Raises:
-            LibraryError: a module of another level is in use already, or there is no such cap.
+            LibraryError: ``load`` has already chosen a module for another instruction set, or there
+                is no such cap.
         """
         if cap not in CAPS:
             raise LibraryError(f"{self.library}: there is no cap {cap!r}; one of {', '.join(CAPS)}")
@@ -79,7 +84,8 @@ class Levels(Generic[M]):
         self.cap = cap
 
     def baseline(self) -> M:
-        """Return the module that every machine runs; ``load`` may still choose another one.
+        """Return the module that every machine can execute. This does not affect which module
+        ``load`` chooses.
 
         Raises:
             LibraryError: the extension module is missing or does not load; the message says why.

@@ -27,10 +27,10 @@ class RegisteredLibrary:
 
     Attributes:
         description: its description, as read from the file.
-        text: the generated source of the functions ``guideline``, ``confirm``, ``library_desc``
-            and ``transform``, the body of a Transform.
+        text: the generated source of the functions ``guideline``, ``confirm``, ``library_desc`` and
+            ``transform``, the body of a Transform.
         code: the compiled functions of ``text``, and the handlers as ``<key>_handler``, by name.
-        absent: why the library cannot be used in this process; empty if it can.
+        absent: the reason why the library cannot be used in this process; empty if it can.
         origin: how its description was found, as a text for messages.
     """
 
@@ -57,7 +57,7 @@ class RegisteredLibrary:
 
     @property
     def rates(self) -> Rates:
-        """The approximate speed of one of its threads."""
+        """The approximate speed of one thread of the library."""
         return self.description.rates
 
     def version(self) -> str:
@@ -92,11 +92,13 @@ class RegisteredLibrary:
         return handler is None or bool(handler(dtype))
 
     def peaks(self, nbytes: int) -> Iterator[tuple[str, Step, int]]:
-        """Yield (kind, step, count) for each step that measures the machine's peak speed.
+        """Yield (kind, step, count) for each step that measures the machine's peak speed when it is
+        timed.
 
-        The kind is ``"product"`` or ``"copy"``. A product of f32 matrices takes ``count``
-        floating-point operations; a copy of ``nbytes`` bytes reads and writes ``count`` bytes. The
-        cost model uses the first step of each kind. There are none if ``shows_peaks`` is False.
+        A step of kind ``"product"`` multiplies f32 matrices with ``count`` floating-point
+        operations. A step of kind ``"copy"`` copies ``nbytes`` bytes: it reads and writes ``count``
+        bytes. The cost model uses the first step of each kind. There are no steps if
+        ``shows_peaks`` is False.
         """
         if self.shows_peaks:
             yield from self.code["peaks_handler"].each(nbytes)
@@ -107,7 +109,7 @@ class RegisteredLibrary:
         return self.code["peaks_handler"] is not None and not self.absent
 
     def let_go(self) -> None:
-        """Release kernels that the calling thread made while planning and that no step holds."""
+        """Release the kernels that this thread made while it planned and that no step uses."""
         handler = self.code["let_go_handler"]
         if handler is not None and not self.absent:
             handler()

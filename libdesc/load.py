@@ -112,7 +112,7 @@ def foreign_descriptions(
 ) -> Iterator[tuple[str, Callable[[], Path]]]:
     """Yield, for each third-party description, its origin and a function that returns its path.
 
-    The function imports the other distribution's module and may raise anything.
+    The function imports the module of the other distribution, whose code may raise any exception.
 
     Args:
         offered: the entry points of the group ``vtensor.libraries``.
@@ -142,8 +142,8 @@ def own_operators(loaded: Callable[[Sequence[str]], None]) -> Index:
     Modules of ``ops`` that ``index.txt`` lacks are imported at once.
 
     Args:
-        loaded: the index calls it with the names of a module's operators after it has imported the
-            module.
+        loaded: the index calls it after each import of a module, with the names of the module's
+            operators.
     """
     ops = importlib.import_module("ops")
     text = Path(ops.__path__[0], "index.txt").read_text(encoding="utf-8")

@@ -1,9 +1,12 @@
 """Traces that record native calls, too, as rows between those of arithmetic on sizes.
 
-While a trace is the current tracer, a native call is made with the current sizes and recorded as a
-row. There are two traces. The constant trace has the calls that depend on no size: other
-processes repeat them. A trace with symbols has the calls that depend on one of its symbols: they
-are repeated for other sizes, and their plain results (texts, element types, layouts) are guards.
+A trace is a table; a row is a call, or an operation on sizes, with its result. While a trace is the
+current tracer, each native call is made with the current sizes and recorded as a row.
+
+Two traces are recorded. The *constant trace* has the calls that depend on no size; another process
+that uses the trace repeats them. A *trace with symbols* has the calls that depend on one of its
+symbols (open sizes). They are repeated for other sizes, where their plain results (texts, element
+types, layouts) must be the same: these are guards.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from vtensor.language.symbolic.trace import SymbolicSize, Trace
 for _function in TRACED:
     pure(_function)
 
-#: Types of results for which a guard is added: for other sizes a result must be equal.
+#: Types of results for which a trace gets a guard: for other sizes the result must be the same.
 _GUARDED_TYPES = (str, bool, float, bytes, type(None), Layout)
 
 #: Types of constants that JSON can hold without conversion.
@@ -33,8 +36,9 @@ _PLAIN_TYPES = (str, int, float, bool, type(None))
 #: Attributes in which a native module may describe its build.
 _BUILD_ATTRIBUTES = ("level", "version", "isa", "library_path")
 
-#: The source of a native object: the place of its row's result (see ``Row``), or the path of names
-#: that leads to it: a module, then attributes; None if data cannot express it.
+#: How a native object can be made or found again. A number is the index of the row that makes it
+#: (see ``Row``). A tuple has the names that lead to it: a module, then attributes. None means that
+#: data cannot express it.
 Where = int | tuple[str, ...] | None
 
 
@@ -42,7 +46,8 @@ class NativeTrace(Trace):
     """A trace of sizes and of native calls.
 
     Args:
-        outer: the constant trace; None makes a constant trace, which has no symbols.
+        outer: the constant trace that goes with this trace with symbols. None makes this the
+            constant trace, which has no symbols.
 
     >>> from libdesc.tracing import traced
     >>> trace = NativeTrace(NativeTrace())
@@ -60,14 +65,18 @@ class NativeTrace(Trace):
         self._cached: dict[Any, Any] = {}
 
     def rows(self) -> Rows:
-        """Return the rows. This closes a trace with symbols; a constant trace stays open."""
+        """Return the rows of the trace. A trace with symbols is then closed; a constant trace stays
+        open.
+        """
         if self.outer is not None:
             return super().rows()
         parts = [*self._constants], [*self._rows], {**self._sources}
         return Rows([], len(self.values), *parts)
 
     def forget(self) -> None:
-        """Release the objects made for the current sizes; a constant trace also drops its rows."""
+        """Release the native objects that were made for the current sizes. A constant trace also
+        drops its rows.
+        """
         self.values = [value if type(value) is int else 0 for value in self.values]
         self._cached.clear()
         if self.outer is None:
@@ -86,7 +95,7 @@ class NativeTrace(Trace):
     def cached(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]
     ) -> Any:
-        """Return the result of a cached function and trace the calls inside it."""
+        """Return the result of a cached function, and record the native calls inside it."""
         if self.outer is not None:
             if self._is_open(arguments) or self._is_open((*named.values(),)):
                 return function(*arguments, **named)
@@ -104,8 +113,8 @@ class NativeTrace(Trace):
     def attribute(self, of: Foreign, name: str) -> Any:
         """Return an attribute of a proxy's object, as a plain value or a proxy.
 
-        A row is recorded, but not for an attribute of a module, nor for a plain value in a constant
-        trace.
+        A row is recorded, except in two cases: the proxy is that of a module, or the attribute is a
+        plain value and this is the constant trace.
 
         Args:
             of: the proxy.
@@ -123,10 +132,10 @@ class NativeTrace(Trace):
         return self._answer(self._row((GET, name, self.place_of(of), None), value))
 
     def called(self, of: Foreign, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Call a proxy's object, record the call, and return its result.
+        """Call the object of a proxy, record the call as a row, and return its result.
 
-        The result is a plain value, a symbolic size, a proxy, or a tuple or dict of these. An
-        exception of the call passes unchanged, and sets ``failed``.
+        The result is a plain value, a symbolic size, a proxy, or a tuple or dict of these. If the
+        call raises an exception, ``failed`` is set, and the exception passes unchanged.
 
         Args:
             of: the proxy that is called.
@@ -153,7 +162,7 @@ class NativeTrace(Trace):
         return self._answer(self._row((kind, self.place_of(of), places, names), result))
 
     def equal(self, of: Foreign, other: object) -> bool:
-        """Return whether a proxy's object equals another object.
+        """Return whether the object of a proxy equals another object.
 
         A guard is added if either of them depends on a symbol of this trace.
         """
@@ -163,7 +172,10 @@ class NativeTrace(Trace):
         return same
 
     def place_of(self, value: Any) -> int:
-        """Return the place of an argument: 0, 1, ... of a result, -1, -2, ... of a constant."""
+        """Return the index by which rows refer to an argument.
+
+        It is 0, 1, ... for the result of a row, and -1, -2, ... for a constant.
+        """
         if type(value) is not Foreign:
             return super().place_of(value if self.reads(value) else _unwrapped(value))
         if value.trace is self and type(value.where) is int:
@@ -175,7 +187,9 @@ class NativeTrace(Trace):
         return place
 
     def reads(self, value: Any) -> bool:
-        """Return whether an argument is or holds a native object, a result or a symbolic size."""
+        """Return whether an argument is, or contains, a native object, the result of a row or a
+        symbolic size.
+        """
         return type(value) is Foreign or super().reads(value)
 
     def _is_open(self, value: Any) -> bool:
@@ -190,10 +204,14 @@ class NativeTrace(Trace):
         self.failed = self.failed or f"a library refuses: {error}"
 
     def _answer(self, place: int) -> Any:
-        """Return the value at a place, as the traced code gets it.
+        """Return the result of a row in the form in which the traced code gets it.
 
-        It is a plain value, a symbolic size, a proxy, or a tuple or dict of these. A guard is added
-        for a plain value, a length or the keys of a dict in a trace with symbols.
+        It is a plain value, a symbolic size, a proxy, or a tuple or dict of these. In a trace with
+        symbols, guards are added for plain values, for the lengths of tuples and for the keys of
+        dicts.
+
+        Args:
+            place: the index of the row.
         """
         value, symbolic = self.values[place], self.outer is not None
         if symbolic and type(value) is int:
@@ -226,13 +244,13 @@ class NativeTrace(Trace):
 
 
 class Foreign:
-    """A proxy of a native object or a function; the current tracer records its uses.
+    """A proxy of a native object or a function. The current tracer records what is done with it.
 
     Attributes:
-        trace: the trace with the row that makes the object; the constant trace if the object
-            depends on no size.
-        own: the native object or the function.
-        where: the source of the object, see ``Where``.
+        trace: the trace that has the row which makes the object. It is the constant trace if the
+            object depends on no size.
+        own: the native object or function itself.
+        where: how the object can be made or found again, see ``Where``.
     """
 
     __slots__ = ("own", "trace", "where")
@@ -269,9 +287,10 @@ def _tracer() -> NativeTrace | None:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return an argument with the number of each symbolic size, and the object of each proxy.
+    """Return an argument as a native call takes it.
 
-    This holds for the parts of lists and tuples, too.
+    A symbolic size is replaced by its number, and a proxy by its object, also inside lists and
+    tuples.
     """
     kind = type(value)
     if kind is SymbolicSize:
@@ -307,14 +326,14 @@ class ConstantWriter:
     """Writes the constants of traces as data.
 
     Args:
-        outer: the constant trace; constants of other traces may be objects that it has made.
-        array: returns an array, or a model's array (``StoredArray``), as data: a dict with the key
-            "array" or "bytes". None if arrays cannot be saved.
+        outer: the constant trace. Constants of other traces may be objects that its rows make.
+        array: called with an array, or with a model's array (``StoredArray``); returns it as data,
+            a dict with the key "array" or "bytes". None if arrays cannot be saved.
 
     Attributes:
-        places: as keys, in order, places of the constant trace's objects that written constants
-            need.
-        modules: names of the native modules that written constants need.
+        places: indices of the rows of the constant trace that make objects which the written
+            constants need. They are the keys of a dict, which keeps their order.
+        modules: names of the native modules which the written constants need.
     """
 
     def __init__(self, outer: NativeTrace, array: Callable[[Any], Any] | None = None) -> None:
@@ -337,7 +356,8 @@ class ConstantWriter:
         return rows.data(constant)
 
     def outer_rows(self) -> dict[str, Any]:
-        """Return the rows of the constant trace that make the objects at ``places``, as plain data.
+        """Return as plain data the rows of the constant trace that are in ``places``, and all rows
+        that these need.
 
         Raises:
             NotSaved: a constant of the rows cannot be data.
@@ -345,13 +365,14 @@ class ConstantWriter:
         return self.rows(self.outer.rows().pruned(self.places))
 
     def place(self, step: Any) -> int:
-        """Return the place of an object in the constant trace, and add it to ``places``.
+        """Return the index of the row of the constant trace that makes an object, and add it to
+        ``places``.
 
         Args:
-            step: the object's proxy.
+            step: the proxy of the object, which is a step.
 
         Raises:
-            NotSaved: it is no proxy of an object that a row of the constant trace makes.
+            NotSaved: ``step`` is no proxy of an object that a row of the constant trace makes.
         """
         has_row = type(step) is Foreign and step.trace is self.outer and type(step.where) is int
         if not has_row:
@@ -392,18 +413,18 @@ class ConstantWriter:
 
 
 class ConstantReader:
-    """A reader of constants of traces that ``ConstantWriter`` wrote as data.
+    """A reader of the constants of traces, from the data that ``ConstantWriter`` made.
 
     It is called with the data of a constant and returns the constant.
 
     Args:
-        module: returns a native module by its name.
-        things: the objects of the constant trace, by place.
-        array: returns an array from its data; None if there are no arrays.
+        module: called with the name of a native module; returns the module.
+        things: the objects that the rows of the constant trace made, by the row's index.
+        array: called with the data of an array; returns the array. None if there are no arrays.
 
     Raises:
-        ValueError: the data of a call are no constant. Exceptions of ``module`` and ``array`` pass
-            unchanged.
+        ValueError: the data that the reader is called with are no constant. Exceptions of
+            ``module`` and ``array`` pass unchanged.
     """
 
     def __init__(
@@ -461,8 +482,10 @@ def native_module(name: str) -> ModuleType:
 
 
 def build_of(module: Any) -> list[str]:
-    """Return texts that identify the build of a native module: level, version, instruction
-    set and file, as far as it has these attributes.
+    """Return texts that identify the build of a native module.
+
+    They are its instruction set level, version, instruction set and file, as far as it has these
+    attributes.
     """
     words = [getattr(module, name) for name in _BUILD_ATTRIBUTES if hasattr(module, name)]
     return [str(word() if callable(word) else word) for word in words]

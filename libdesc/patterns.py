@@ -1,4 +1,6 @@
-"""Patterns of expressions, with placeholders for numbers."""
+"""Patterns of expressions. A pattern is an expression with placeholders, each of which stands for
+any number.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from typing import NamedTuple
 
 from vtensor.language.expression import Expression
 
-#: The parts of patterns: the first operand, another operand, and placeholders for numbers.
+#: The parts of which patterns are made: X is the first operand, OTHER another operand; the others
+#: are placeholders, each for any number.
 X, OTHER = Expression(0), Expression(1)
 ALPHA, BETA, LOW, HIGH = (Expression(function="number", operand=index) for index in range(4))
 
@@ -63,7 +66,8 @@ def _match_numbers(
 
 
 def split_bounds(expression: Expression) -> tuple[Expression, Expression]:
-    """Split an expression into two; the second one is applied to the result of the first.
+    """Split an expression into two expressions, of which the second one is applied to the result of
+    the first.
 
     For ``min(max(alpha * x + beta, low), high)`` they are the linear part and the bounds. For any
     other expression they are ``x`` and the expression itself.
@@ -92,7 +96,8 @@ def bounds(expression: Expression) -> Bounds | None:
     return None
 
 
-#: Functions of the value and another operand. max and min are absent: oneDNN's lose a NaN.
+#: Functions of the value and another operand. max and min are absent, since oneDNN's do not always
+#: return NaN for a NaN.
 BINARY: Mapping[str, Expression] = {
     "add": X + OTHER,
     "mul": X * OTHER,
@@ -102,7 +107,9 @@ BINARY: Mapping[str, Expression] = {
 
 
 def binary(expression: Expression) -> str | None:
-    """Return the name in ``BINARY`` of the function that an expression is; None if it is none."""
+    """Return the key of ``BINARY`` for the function of two operands that an expression computes;
+    None if there is none.
+    """
     return next(
         (alg for alg, pattern in BINARY.items() if matched(expression, pattern) is not None), None
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-#: The module in which operators register. Before its import nothing can be registered.
+#: The module with which operators are registered. Before it is imported, nothing can be registered.
 _OPERATORS = "vtensor.language.operators"
 
 
@@ -20,7 +20,9 @@ def no_plugins() -> bool:
 
 
 def plugins_version() -> int:
-    """Return 0 if ``no_plugins()``, else a number that changes with each registration."""
+    """Return 0 if all that is registered is VTensor's own. Otherwise return a number that changes
+    with each registration.
+    """
     if no_plugins():
         return 0
     from libdesc import registry

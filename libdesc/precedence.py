@@ -1,4 +1,6 @@
-"""Precedence over libraries of higher priority, by an invoker's condition ``first``."""
+"""Precedence of a library over libraries of higher priority, where the condition ``first`` of its
+invoker holds.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from vtensor.language.tensor import VTensor
 def precedes(row: InvokerInfo, name: str, op: object, inputs: Sequence[VTensor]) -> bool:
     """Return whether the condition ``first`` of an invoker holds for a node.
 
-    The invoker's library is then tried before those in ``before``. Without the condition, or if it
-    declines, the result is False.
+    If it holds, the invoker's library is asked before those in ``before``. The result is False if
+    the invoker has no such condition, or if the condition raises Decline.
 
     Args:
         row: the invoker of the node's operator.
@@ -56,5 +58,5 @@ def _fault(
 
 
 def present(libraries: Iterable[str]) -> set[str]:
-    """Return the names among ``libraries`` of those that can be used in this process."""
+    """Return those of the given names whose libraries can be used in this process."""
     return {name for name in libraries if not ready().libraries[name].absent}

@@ -1,4 +1,6 @@
-"""A session's preferences: which libraries may be used, in what order, and pins of nodes."""
+"""A session's preferences: which libraries may be used, and in what order. A *pin* names the only
+library that may take a node.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ class Preferences:
     Attributes:
         order: the libraries that may be used, in the order of trial; None: all, by priority.
         barred: libraries that are not used, even if ``order`` names them.
-        operators: pins: by operator's name the only library that may take the operator's nodes.
-        nodes: pins: by node's name the only library that may take it, whatever ``operators`` says.
+        operators: pins by operator: for an operator's name, the only library that may take the
+            operator's nodes.
+        nodes: pins by node: for a node's name, the only library that may take the node, even if
+            ``operators`` has another one.
     """
 
     order: tuple[str, ...] | None = None
@@ -34,7 +38,8 @@ class Preferences:
     nodes: Mapping[str, str] = field(default_factory=dict)
 
     def check_nodes(self, graph: Graph) -> None:
-        """Check that each node in ``nodes`` is in the graph and its library has an invoker of it.
+        """Check that each pinned node is in the graph, and that its library has an invoker of its
+        operator.
 
         Raises:
             InputError: a node is not in the graph (the message lists the graph's operators and
@@ -54,15 +59,19 @@ class Preferences:
             check_invoker(name, operators[name], library, device)
 
     def allows(self, library: str) -> bool:
-        """Return whether a library may be used without a pin; the definition always may."""
+        """Return whether a library may take nodes that are not pinned.
+
+        The library of the definitions, NumPy, always may.
+        """
         listed = self.order is None or library in self.order
         return library == DEFINITION or (listed and library not in self.barred)
 
     def rank(self, library: str) -> int:
-        """Return a number by which libraries are tried, the smallest first.
+        """Return the position of a library in the order in which libraries are asked; the smallest
+        is first.
 
-        Without ``order`` it is 0 for all; libraries that ``order`` lacks come last. Among equal
-        numbers priority decides.
+        It is the library's index in ``order``. Libraries that ``order`` lacks come last. Without
+        ``order`` it is 0 for all. Among libraries with equal positions, priority decides.
         """
         if self.order is None:
             return 0
@@ -73,7 +82,7 @@ class Preferences:
         return self.nodes.get(node, self.operators.get(op))
 
     def refusal(self, node: str, op: str, library: str) -> str:
-        """Return why a library may not take a node; empty if it may."""
+        """Return the reason why a library may not take a node; empty if it may."""
         pinned = self.pinned(node, op)
         if pinned is not None:
             return "" if library == pinned else f"pinned to {pinned}"
@@ -84,7 +93,9 @@ class Preferences:
         return f"not among this session's libraries ({', '.join(self.order or ())})"
 
     def unlisted(self, node: str, op: str, library: str) -> bool:
-        """Return whether ``order`` is given and lacks a library, and the node has no pin."""
+        """Return whether a library is not in the given ``order``, for a node that is not pinned to
+        any library.
+        """
         return self.order is not None and library not in self.order and not self.pinned(node, op)
 
 

@@ -1,9 +1,9 @@
 """The registry of operators, rules, libraries and invokers; dispatchers are generated from it.
 
-The first use reads VTensor's own descriptions, then imports the libraries and operators of other
-distributions. A file of VTensor's own operators registers itself by its ``@operator`` and
-``@invoker`` lines; it is imported when one of its operators is asked for. ``registry()`` imports
-all of these files, ``ready()`` none.
+The first use reads the descriptions of VTensor's own libraries, then imports the libraries and
+operators of other distributions. A file with operators registers these by its ``@operator`` and
+``@invoker`` lines when it is imported. VTensor's own files are imported only when one of their
+operators is asked for. ``registry()`` imports all of these files, ``ready()`` none.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ _log = logger("vtensor.libraries")
 #: A compiled dispatcher.
 Dispatcher = Callable[..., None]
 
-#: Versions are unique among all registries of the process: what is cached by version, such as
-#: dispatchers, never serves another registry.
+#: Source of the numbers of versions. All registries of the process use it, so that no two have the
+#: same version: what is cached for a version, such as a dispatcher, is never used for another
+#: registry.
 _versions = itertools.count()
 
 #: The origin of VTensor's own libraries, see ``RegisteredLibrary.origin``.
@@ -63,18 +64,20 @@ class Registry:
     """Operators by name, libraries by name, and invokers by (operator, library, device).
 
     Attributes:
-        operators, libraries, invokers: the tables.
-        problems: (origin, message) of each library, invoker, operator or rule that is broken.
+        operators, libraries, invokers: what is registered; the keys are the names, for invokers
+            (operator, library, device).
+        problems: (origin, message) for each library, invoker, operator or rule that is broken:
+            which one it is, and what is wrong.
         rules: the rewrite rules, by name.
-        dispatchers: compiled dispatchers by operator and device, each with the version that it was
-            made for.
-        version: changes with every change of libraries and invokers.
+        dispatchers: compiled dispatchers by operator and device, each with the ``version`` of the
+            registry for which it was made.
+        version: a number that changes with every change of libraries and invokers.
         filled: True if libraries and the operators of other distributions have been imported.
             VTensor's own operators may still be in ``index`` only.
-        filler: the thread that is filling the registry, 0 if none; in a forked child that thread
-            may not exist.
-        settled: the version right after filling; a later version shows that something was
-            registered since.
+        filler: id of the thread that is filling the registry, 0 if there is none. In a forked child
+            this thread may not exist.
+        settled: ``version`` right after the registry was filled. If ``version`` has changed,
+            something was registered since.
         index: VTensor's own operators and rules, and which of their modules are not imported yet.
     """
 
@@ -93,19 +96,21 @@ class Registry:
     index: Index = field(default_factory=Index)
 
     def copy(self) -> Registry:
-        """Import all of the index and return another registry with the same content."""
+        """Import all operators and rules of the index, and return another registry with the same
+        content.
+        """
         self.index.load_all()
         tables = dict(self.operators), dict(self.libraries), dict(self.invokers)
         return Registry(*tables, list(self.problems), dict(self.rules))
 
     def change(self, work: Callable[[], T], known: bool = True) -> T:
-        """Run ``work`` under the registry's lock, give the registry a new version, and return the
-        result.
+        """Run ``work`` while no other thread changes the registry, and return its result. The
+        registry gets a new version.
 
         Args:
             work: makes the change.
-            known: False if the change concerns only operators or rules that were not imported
-                before. The version then stays, since nothing was made from the former state.
+            known: False if the change only adds operators or rules that were not imported before.
+                The version then stays, since nothing that was made for it becomes wrong.
         """
         with _changing:
             result = work()
@@ -116,7 +121,8 @@ class Registry:
     def candidates(self, op: str, device: str) -> list[tuple[int, InvokerInfo]]:
         """Return (priority, invoker) for each invoker of an operator on a device.
 
-        The highest priority comes first; among equal ones the name of the library decides.
+        The highest priority comes first. Invokers of equal priority are in the order of their
+        libraries' names.
         """
         rows = []
         self.index.load(op)
@@ -128,9 +134,12 @@ class Registry:
         return sorted(rows, key=lambda row: (-row[0], row[1].library))
 
     def rules_for(self, operators: Collection[str]) -> dict[str, Rule]:
-        """Return rewrite rules by name, in the order of the index.
+        """Return the rewrite rules for a graph, by name, in the order of the index.
 
-        All that can apply to a graph with these operators are among them; others may be, too.
+        It has all rules that can apply to a graph with these operators, and may have others.
+
+        Args:
+            operators: the names of the graph's operators.
         """
         self.index.load_rules(operators)
         last = len(self.index.rules)
@@ -150,7 +159,9 @@ class Registry:
         return why_unused(library.name, library.devices, pairs, named, owes_invokers)
 
     def ties(self) -> list[str]:
-        """Return a message for each pair of libraries of equal priority, whose names decide."""
+        """Return a message for each pair of libraries that have the same priority. Their names
+        decide which one is asked first.
+        """
         pairs = itertools.combinations(sorted(self.libraries.items()), 2)
         return [
             f"{a} and {b} both have priority {library.priority}; the name decides"
@@ -170,15 +181,17 @@ class Registry:
         _log.warning("problem with %s: %s", origin, text)
 
     def add(self, description: Description, origin: str) -> RegisteredLibrary:
-        """Register a library with its invokers and return it; after an error it is not registered.
+        """Register a library with its invokers, and return it. If this fails, nothing is
+        registered.
 
         Args:
             description: the library's description.
             origin: how the description was found.
 
         Raises:
-            DescriptionError: a handler or a layout name is wrong.
-            LibraryError: the name is taken, or a module of invokers does not import.
+            DescriptionError: a handler is wrong, or a key of ``[layout_names]`` is no layout.
+            LibraryError: another library has this name, or a module with invokers cannot be
+                imported.
         """
         library = build_library(description, origin)
 
@@ -201,7 +214,9 @@ class Registry:
         return library
 
     def remove(self, library: RegisteredLibrary) -> None:
-        """Unregister a library, if it still is registered; its invokers stay, without effect."""
+        """Unregister a library if it is still registered. Its invokers stay registered, but have no
+        effect.
+        """
 
         def remove() -> None:
             if self.libraries.get(library.name) is library:
@@ -285,7 +300,7 @@ class Registry:
         self._check([name for name in self.operators if name not in self.index.pending])
 
     def _report_names(self) -> None:
-        """Report invokers and rules of operators that do not exist."""
+        """Report, as problems, the invokers and rules of operators that do not exist."""
         known = {*self.operators, *self.index.places}
         named = {info.op for info in self.invokers.values()}
         if not named <= known:
@@ -302,7 +317,8 @@ class Registry:
                 self.report(f"rule {rule.name}", LibraryError(f"there is no operator {op!r}{hint}"))
 
     def _check(self, names: Sequence[str]) -> None:
-        """Report operators without a definition, and invokers that do not fit their operator.
+        """Report, as problems, operators without a definition, and invokers that do not fit their
+        operator.
 
         Args:
             names: the operators that are checked; all of them are imported.
@@ -336,7 +352,8 @@ def no_plugins() -> bool:
 def _only_own(which: int, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # the cache's key
     """Compute ``no_plugins`` for the installed registry; the last result is cached.
 
-    The cache's key is the registry's id, ``which``, and its state. So the cache holds no registry.
+    The key of the cache is the id of the registry, ``which``, and its ``state``, so that the cache
+    keeps no registry alive.
     """
     current = _installed
     modules = {rule.module for rule in current.rules.values()}
@@ -350,15 +367,16 @@ def _only_own(which: int, state: tuple[int, ...]) -> bool:  # noqa: ARG001  # th
 
 
 def _is_own(info: InvokerInfo) -> bool:
-    """Return whether an invoker is defined in VTensor's own modules.
+    """Return whether an invoker is defined in one of VTensor's own modules.
 
-    Importing third-party invokers may import such a module, too.
+    That holds even if a third-party module was the first to import this module.
     """
     return info.function.__module__.startswith(("ops.", "libdesc."))
 
 
-#: Held while a registry is changed; a fork waits for it. Order of locks: ``importing`` first, since
-#: importing a module registers its content; never ``importing`` while this is held.
+#: Lock that is held while a registry is changed; a fork waits for it. A thread that needs the lock
+#: ``importing`` too takes that one first, since importing a module registers its content. It never
+#: takes ``importing`` while it holds this lock.
 _changing = process_lock()
 
 #: The registry in use, with which ``@operator`` and ``@invoker`` register. A process has one, since
@@ -386,7 +404,7 @@ def ready() -> Registry:
 
 @contextmanager
 def installed(replacement: Registry) -> Iterator[Registry]:
-    """Install a registry for the duration of the block, in all threads, and yield it.
+    """Make ``replacement`` the registry in use inside the block, in all threads, and yield it.
 
     ``with installed(registry().copy()): ...`` leaves the registry unchanged.
 

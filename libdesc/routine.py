@@ -1,8 +1,8 @@
 """Routines: library calls that are described before they are made.
 
-An invoker makes a routine from its VTensors and parameters and returns it; this has no effect. The
-library's guideline reads from the routine what is about to be called, so that it need not know any
-operator. The same routine then makes the call.
+An invoker makes a routine from its VTensors and parameters, and returns it. Nothing is called yet.
+The library's guideline reads from the routine which call it describes, so that the guideline need
+not know any operator. Later the same routine makes the call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def reference_kernel(kernel: str) -> bool:
 
 
 class Routine:
-    """A library call: its operands, the layouts that it needs, and the function that makes it.
+    """The description of a library call: its operands, the layouts that it needs, and the function
+    that makes it.
 
     Args:
         tensors: every operand of the call, or a view of it, each once.
@@ -45,10 +46,10 @@ class Routine:
     Attributes:
         heavy: True if arithmetic, not memory, takes the time, as in a product of matrices.
         reference: True if the library has only slow reference code for the layouts confirmed last.
-        each: True if operands that may be in ANY layout may have different layouts, as far as
-            ``confirm`` accepts them: the call reads each operand in place.
-        inexact: True if results differ by more than the order of sums, as of arithmetic in another
-            domain: chosen only if the session's tolerance allows it.
+        each: True if the operands whose layout is ANY may have different layouts, provided that
+            ``confirm`` accepts them. If False, they all have the same layout.
+        inexact: True if the call is approximate, as with Winograd's algorithm. It is then chosen
+            only if the session's tolerance allows the error.
     """
 
     heavy: bool = False
@@ -101,10 +102,10 @@ class Routine:
 
 
 class InOrder(Routine):
-    """Several routines of one library, run one after another.
+    """Several routines of one library as one routine: they run one after another.
 
-    If several of them use one tensor, the first stated requirement on its layout wins. Each routine
-    then confirms the combined layouts.
+    If several of them use a tensor, its layout is the one that the first of them requires. Each of
+    the routines then has to confirm all layouts.
 
     Args:
         routines: the routines, in the order in which they run.
@@ -125,9 +126,9 @@ class InOrder(Routine):
         super().__init__([*tensors.values()], [*wants.values()], [*follow])
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the preferred layouts by operand index.
+        """Return the layouts that the library prefers, by operand index.
 
-        Those of an operand come from the first routine that has a preference for it.
+        For each operand they are those of the first routine that has a preference.
         """
         answers: dict[int, Layout | Sequence[Layout]] = {}
         for routine in reversed(self.routines):
@@ -155,11 +156,13 @@ class InOrder(Routine):
 
 
 def described(answer: object) -> Routine | None:
-    """Store the routine that an invoker returned in the current call, and return the routine.
+    """Take what an invoker returned, store it in the current call as its routine, and return the
+    routine.
 
     Args:
-        answer: the invoker's result: a routine; several, which become one that runs them in order;
-            or None if the invoker has made the call itself, and then None is returned.
+        answer: what the invoker returned. It may be a routine, or a list or tuple of several, which
+            become one routine that runs them in order. It is None if the invoker has made the call
+            itself; then None is returned.
 
     Raises:
         ContractError: there is no current call, the result is something else, or the invoker

@@ -1,4 +1,6 @@
-"""Registration of rewrite rules; each rule stands in the file of the operator that it makes."""
+"""Registration of rewrite rules. A rule is in the file of the operator that it puts into the
+graph.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,17 @@ def rewrite(
     given: Given | None = None,
     example: Mapping[str, Any] | None = None,
 ) -> Rule:
-    """Register a rewrite rule and return it: a session may replace ``pattern`` by ``makes``.
+    """Register a rewrite rule and return it. A session may then replace ``pattern`` by ``makes`` in
+    its graph.
 
     Args:
-        name: switches the rule off: ``optimize=["all", "-rewrite.NAME"]``.
+        name: the rule's name, by which a session can switch it off: ``optimize=["all",
+            "-rewrite.NAME"]``.
         equation: the mathematical identity, for people.
         pattern, makes: expressions of registered operators, in the grammar of
             ``vtensor/language/rules.py``.
-        given: called with the ``Match``; returns further parameters for ``makes``, or None if the
-            rule does not hold.
+        given: called with the ``Match``, which has what the names in ``pattern`` stand for in the
+            graph. Returns further parameters for ``makes``; None if the rule does not hold there.
         example: values for tests, by name. Of a hole, its dims, by default ``"N C H W"``: each has
             a random size, but ``I=C`` has that of C and ``h=2`` has 2; ``?`` in front makes truth
             values. Of a scalar, its number. Of a parameter, its value, or a function of the sizes.

@@ -13,7 +13,8 @@ from vtensor.language.records import dataclass
 from vtensor.language.user_files import parse_toml, read_text
 from vtensor.language.wording import reason
 
-#: Keys of ``[library]``: the types of each, whether it is required, and its meaning.
+#: The keys of the table ``[library]``: for each, the types of its value, whether it is required,
+#: and its meaning.
 KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "name": ((str,), True, "an identifier"),
     "priority": ((int,), True, "an integer; larger is tried first"),
@@ -93,7 +94,8 @@ class Description:
         devices: the devices on which its invokers may run.
         handlers: ``"module:function"`` by key; a module with a leading dot is a file next to the
             description.
-        layout_names: the library's word for each layout, if no ``layout_mapper`` gives it.
+        layout_names: the library's own name of each layout, if no handler ``layout_mapper`` returns
+            it.
         python: True if its transformer computes in Python.
         invokers: modules to import for its invokers.
         file: the description file.

@@ -1,7 +1,8 @@
-"""Entry to native code, through the tracer that records calls.
+"""Access to native code, so that a tracer can record the calls.
 
-Python code that calls a native module gets it from ``traced``, which returns the module, or a proxy
-of it while a tracer is current (``libdesc/native_trace.py``).
+Python code that calls a native module gets it from ``traced``. This function returns the module
+itself, or, while a tracer is current, a proxy of the module that records calls
+(``libdesc/native_trace.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PACKAGES = ("libdesc", "ops")
 
 
 class Tracer(Protocol):
-    """A trace that records native calls."""
+    """An object that records native calls, such as a ``NativeTrace``."""
 
     def traced(self, native: Any) -> Any:
         """Return a proxy of a native module, or of a function."""
@@ -32,7 +33,7 @@ class Tracer(Protocol):
         """Return the result of a cached function and trace the calls inside it."""
 
 
-#: The current tracer of this context; None if calls are not traced.
+#: The tracer that records native calls in this context; None if they are not recorded.
 TRACER: ContextVar[Tracer | None] = ContextVar("TRACER", default=None)
 
 #: Pure functions by the name, ``module:name``, under which saved traces refer to them.
@@ -59,14 +60,16 @@ def traced(native: T) -> T:
 
 
 def pure(function: Callable[P, T], name: str = "") -> Callable[P, T]:
-    """Register a Python function that saved traces may name, and return it.
+    """Register a Python function under a name by which saved traces may refer to it, and return the
+    function.
 
-    The function is pure: its arguments decide its result, and it changes nothing.
+    The function must be pure: its result depends on its arguments only, and it changes nothing.
 
     Args:
         function: the function.
         name: ``"module:name"``, for a function that computes a node's output (``Computes``). If
-            empty, the function's own module and name; rows of traces may call the function then.
+            empty, the name is made of the function's own module and name, and rows of a trace may
+            call the function.
     """
     if not name:
         _CALLED.add(function)
@@ -80,7 +83,7 @@ def pure_name(function: object) -> str | None:
 
 
 def pure_function(name: str, called: bool = False) -> Callable[..., Any]:
-    """Return a pure function by its name.
+    """Return the pure function that is registered under a name.
 
     Args:
         name: as ``pure_name`` gives it.
@@ -100,9 +103,9 @@ def pure_function(name: str, called: bool = False) -> Callable[..., Any]:
 def cached(function: Callable[P, T]) -> Callable[P, T]:
     """Return a function that caches the results of ``function`` by its arguments.
 
-    ``function`` makes or reads native objects. While there is a tracer, the native calls inside
-    are traced: in each call if an argument depends on a symbolic size, else once per trace and
-    arguments.
+    ``function`` makes or reads native objects. While a tracer is current, the native calls inside
+    it are recorded. If an argument depends on a symbolic size, they are recorded in each call,
+    otherwise once for each trace and combination of arguments.
     """
 
     @wraps(function)

@@ -1,7 +1,8 @@
-"""Transforms: which library runs a change of layout, and how.
+"""Transforms, changes of layout: which library runs one, and how.
 
-A Transform runs on the consumer's library if that can convert between the two layouts, else on the
-producer's, else on the first that can, by priority or in the session's order, else on NumPy's
+A Transform runs on the library of the node that reads the value, if this library can convert
+between the two layouts. Otherwise it runs on the library of the node that makes the value, or on
+the first library that can, by priority or in the session's order. The last choice is NumPy's
 definition, which is called back in each run.
 """
 
@@ -21,7 +22,9 @@ from vtensor.language.tensor import VTensor
 
 @dataclass(frozen=True)
 class LayoutChange:
-    """The layouts of a Transform; a call has it in the place of an operator instance."""
+    """The layouts of a Transform, before and after. In a call it takes the place of the
+    operator.
+    """
 
     source: Layout
     target: Layout
@@ -41,18 +44,19 @@ def run_transform(
     evaluation: Evaluation,
     decided: bool = True,
 ) -> None:
-    """Run a Transform on one library, by the body generated for it, in the evaluation's mode.
+    """Run a Transform on one library, in the way of ``evaluation``: by the function that is
+    generated for the library.
 
     Args:
         node: the Transform's name.
         library: the library's name.
         x, y: source and target.
-        change: their layouts.
-        evaluation: partial, or recording.
-        decided: True if the library has been chosen before: a refusal is then an error.
+        change: the layouts of x and y.
+        evaluation: a partial evaluation, or one that records.
+        decided: True if the library has been chosen before. It is then an error if it declines.
 
     Raises:
-        Decline: the library does not know one of the layouts; only if not ``decided``.
+        Decline: the library cannot convert between these layouts, and ``decided`` is False.
     """
     registered = ready().libraries[library]
     layouts = (change.source, change.target)
@@ -89,12 +93,13 @@ def choose_library(
     Args:
         x: the tensor that is transformed.
         change: its layout before and after.
-        preferred: libraries to ask first: the consumer's, the producer's.
+        preferred: names of the libraries to ask first: that of the node that reads the value, then
+            that of the node that makes it.
         evaluation: a partial evaluation.
         preferences: which libraries may be used, and their order; pins do not apply to Transforms.
 
     Raises:
-        NoInvokerError: no library takes it, not even the definition.
+        NoInvokerError: no library takes the Transform, not even NumPy's definition.
     """
     known = ready().libraries
     others = sorted(known, key=lambda name: (preferences.rank(name), -known[name].priority, name))

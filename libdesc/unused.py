@@ -22,9 +22,9 @@ def why_unused(
     Args:
         name, devices: from the library's description.
         invokers: the library and the device of every registered invoker.
-        named: the libraries that the invokers in the modules of the description name.
-        owes_invokers: False if a library without invokers can be used: invokers may still be
-            registered, or it changes layouts.
+        named: the library names that the invokers in the description's modules give.
+        owes_invokers: False if the library may have no invokers now: some may still be registered,
+            or the library has a transformer.
 
     >>> why_unused("direct", ["gpu"], [("direkt", "cpu")], ["direkt"])
     ["no invoker names this library; invokers there name 'direkt'", \

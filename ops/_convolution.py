@@ -77,7 +77,7 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 
 
 def with_bias(node: NodeReader, y: VTensor, index: int) -> VTensor:
-    """Add the bias along C, input ``index``, to ``y``; return the sum, or ``y`` without a bias."""
+    """Return ``y`` plus the bias along C, input ``index``; ``y`` itself if the node has no bias."""
     return node.add(named("BiasAdd")(), y, node.input(index, "C")) if node.has(index) else y
 
 

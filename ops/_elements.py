@@ -1,7 +1,7 @@
 """ONNX operators in NumPy, on arrays that are known before a run: numbers or symbolic sizes.
 
-Each function computes its operator, or raises for cases that it does not cover. The functions
-compute sizes that change with every run, for which the general way to compute a node is too slow.
+Each function computes its operator, or raises for cases that it does not cover. The functions are
+for sizes, which may change with every run: the general way to compute a node would be too slow.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ NAMED = {**_MOVING, **_OTHERS, "Range": _range}
 for _name, _function in NAMED.items():
     pure(_function, f"{__name__}:{_name}")
 
-#: By ONNX name, what the spellings of these operators take as ``ahead``.
+#: By ONNX name, the argument ``ahead`` of the operator's ``Spelling``.
 AHEAD: Mapping[str, Ahead] = {
     **{name: Ahead(function, traced=True) for name, function in _MOVING.items()},
     **{name: Ahead(function) for name, function in _OTHERS.items()},

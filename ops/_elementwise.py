@@ -95,9 +95,9 @@ class Binary:
 
 
 def parameter_of(x: Array, number: float) -> Any:
-    """Return the parameter ``number`` as an integer of x's type if x has integers and it is whole.
+    """Return ``number`` as an integer of x's type if x has integers and ``number`` is whole.
 
-    Else return it as it is given.
+    Else return ``number`` unchanged.
     """
     whole = x.dtype.kind in "iu" and abs(number) < 2**63 and number == int(number)
     return np.asarray(int(number)).astype(x.dtype) if whole else number
@@ -111,7 +111,7 @@ def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spe
         since: the first opset that has it. If it is 1 and there are two inputs, opsets up to 6 have
             a spelling of their own, in which attributes say how the second input is repeated.
         cls: the operator's class.
-        many: True reads any number of inputs as a chain of the operator on two.
+        many: True: a node may have any number of inputs, and becomes a chain of operators on two.
     """
 
     def read(node: NodeReader) -> VTensor:
@@ -248,8 +248,8 @@ def _on_onednn(
 
     Args:
         onednn: as for ``elementwise``.
-        called: calls a function, given with the instance and the operands; it leaves out the
-            instance if the operator has no parameters.
+        called: takes a function, the operator's instance and the operands; calls the function with
+            the operands, preceded by the instance if the operator has parameters.
         alone: True if the operator has exactly one input.
     """
 

@@ -23,8 +23,8 @@ def grid_names(node: Naming) -> None:
 def read_map(node: NodeReader) -> tuple[VTensor, VTensor]:
     """Return the two factors of an AffineGrid: the affine matrices, and coordinates.
 
-    The coordinates have the grid's spatial dims and ``column``. Along ``column`` there is a
-    coordinate from -1 to 1 for each spatial dim, that of the last dim first, and then a 1.
+    The coordinates have the grid's spatial dims and ``column``. Along ``column``
+    there are the coordinates of the spatial dims, from -1 to 1, the last dim's first, and then a 1.
     """
     sizes = [int(size) for size in np.ravel(node.constant(1))]
     theta = node.input(0, "N axis column")

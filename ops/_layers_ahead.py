@@ -61,5 +61,5 @@ _NAMED: Mapping[str, Computes] = {
 for _name, _function in _NAMED.items():
     pure(_function, f"{__name__}:{_name}")
 
-#: By ONNX name, what the spellings of these operators take as ``ahead``.
+#: By ONNX name, the argument ``ahead`` of the operator's ``Spelling``.
 LAYERS = {name: Ahead(function, only_traced=True) for name, function in _NAMED.items()}

@@ -52,7 +52,10 @@ def _first_position(axis: object, rank: int, second: int) -> int:
 
 
 def old_broadcast_names(node: Naming) -> None:
-    """Name dims as up to opset 6: input 1 has the output's names from attribute ``axis`` on."""
+    """Name dims as up to opset 6, where an attribute ``axis`` says where input 1 belongs.
+
+    The axes of input 1 get the names of the output's axes from index ``axis`` on.
+    """
     same_names(node)
     rank, second = node.rank("x0"), node.rank("x1")
     start = _first_position(node.attribute("axis"), rank, second)
@@ -61,7 +64,7 @@ def old_broadcast_names(node: Naming) -> None:
 
 
 def old_broadcast_input(node: NodeReader) -> VTensor:
-    """Return input 1 with the output's names from attribute ``axis`` on, as up to opset 6."""
+    """Return input 1 with the names that ``old_broadcast_names`` gives its axes."""
     names, second = node.output_names(), len(node.input(1).dims)
     start = _first_position(node.attribute("axis"), len(names), second)
     if start + second > len(names):
@@ -121,7 +124,7 @@ def all_alike(node: Naming) -> None:
 
 
 def no_names(node: Naming) -> None:
-    """Name no axes: which of them are one dim depends on values or sizes that are not known yet."""
+    """Name no axes: which axes are the same dim depends on values or sizes not known yet."""
 
 
 def fresh(name: str, taken: Collection[str]) -> str:

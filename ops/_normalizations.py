@@ -36,7 +36,7 @@ def dims_from(node: NodeReader, x: VTensor, default: int) -> tuple[str, ...]:
 
 
 def channels(node: NodeReader) -> VTensor:
-    """Return the first input, its second dim named C; refuse the node if it has fewer dims."""
+    """Return the first input, its second dim named C; refuse the node if there is no such dim."""
     names = list(node.input(0).dims)
     if len(names) < 2:
         raise node.refuse("an input without channels")

@@ -18,7 +18,7 @@ INDICES = ("s64", "s32")
 
 
 def unique_names(parameter: str) -> tuple[Any, str]:
-    """Return a condition for ``holds``, as function and message: no name occurs twice.
+    """Return a condition that no name occurs twice: function and message, as ``holds`` has them.
 
     ``parameter`` is the name of a parameter whose value is pairs that begin with a dim's name.
     """
@@ -27,16 +27,17 @@ def unique_names(parameter: str) -> tuple[Any, str]:
 
 
 def has_dims_of_x(role: str) -> tuple[Any, str]:
-    """Return a condition for ``holds``: the second input has only dims of x, of x's sizes.
+    """Return a condition that the second input has only dims of x, of x's sizes.
 
-    ``role`` is the second input's name in the message.
+    It is a function and a message, as ``holds`` has them; ``role`` is the second input's name in
+    the message.
     """
     fits = f"{role} must have dims of x, and in their sizes"
     return lambda _, x, other: other.dims.items() <= x.dims.items(), fits
 
 
 def as_output(op: object, *operands: VTensor) -> list[Layout]:
-    """Return for each operand the layout in the output's order of dims; the output comes last."""
+    """Return for each operand the plain layout of the last one, the output."""
     return [Layout.plain(operands[-1].dims)] * len(operands)
 
 
@@ -63,7 +64,7 @@ def order_starting_with(x: VTensor, *dims: str) -> Layout:
 def by_batch(batch: str, along: str, *operands: VTensor) -> list[Layout]:
     """Return a layout for each operand: ``batch`` and ``along`` first, then its other dims.
 
-    An operand without ``along`` has ``batch`` alone.
+    An operand without ``along`` must have ``batch`` as its only dim.
     """
     whole = order_starting_with(operands[0], batch, along)
     return [whole if along in tensor.dims else Layout.plain([batch]) for tensor in operands]

@@ -68,7 +68,7 @@ def terms(
         mode: ``linear``, ``cubic``, or ``nearest``, for coordinates that are whole numbers.
         padding: the values beyond the border: ``zeros``, the border's elements (``border``), or
             the image mirrored at the border (``reflection``).
-        corners: True mirrors at the last elements' centres, False at their ends.
+        corners: True mirrors at the outermost elements' centres, False at their outer ends.
     """
     places = np.broadcast_arrays(*places)
     sizes, batch = x.shape[2:], np.arange(len(x)).reshape(-1, *(1,) * (places[0].ndim - 1))

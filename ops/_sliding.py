@@ -56,7 +56,10 @@ class Window(NamedTuple):
 
     @property
     def spread(self) -> int:
-        """The size, without pads, of the smallest image on which ``size`` windows fit."""
+        """The size, without pads, of the smallest image on which ``size`` windows fit.
+
+        A transposed convolution makes an image of this size from ``size`` elements.
+        """
         return (self.size - 1) * self.stride + self.reach - self.begin - self.end
 
 

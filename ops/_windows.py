@@ -112,7 +112,7 @@ def image_names(node: Naming) -> None:
 
 
 def pool_names(node: Naming) -> None:
-    """Name the dims of input and output as ``image_names`` does; N and C are the same dims."""
+    """Name the dims of input and output as ``image_names`` does; both have the same N and C."""
     image_names(node)
     node.same("x0", 0, "y0", 0)
     node.same("x0", 1, "y0", 1)
@@ -130,9 +130,9 @@ def read_image(node: NodeReader) -> VTensor:
 
 
 def _merged_pads(match: Match) -> dict[str, Sizes] | None:
-    """Return as ``together`` the pads of a window plus those of the Pad before it.
+    """Return as ``together`` the sum of a window's pads and those of the Pad before it.
 
-    None, with which the rule does not apply, if a pad of the Pad is negative or not along a spatial
+    None (the rule does not apply) if a pad of the Pad is negative or not along a spatial
     dim.
     """
     dims, axes, more = spatial(match["x"].dims), match["axes"], match["more"]

@@ -109,7 +109,10 @@ def _gelu_of(op: Gelu, x: Expression) -> Expression:
 
 
 def _on_onednn(op: Gelu, x: VTensor, y: VTensor) -> Routine:
-    """Return oneDNN's routine of a Gelu; its gelu makes NaN of infinity, which ``keep`` repairs."""
+    """Return oneDNN's routine of a Gelu.
+
+    oneDNN's own gelu makes NaN of infinity; with ``keep="end"`` the result is exact.
+    """
     if op.approximate == "tanh":
         return onednn.Eltwise("gelu_tanh", x, y)
     return onednn.Eltwise("gelu", x, y, keep="end")
@@ -364,7 +367,7 @@ rewrite(
     expression=lambda op, x: select(x > op.alpha, x, 0),
 )
 class ThresholdedRelu(Unary):
-    """Replace elements that are not above a threshold by 0, NaN too: y = x if x > alpha else 0.
+    """Replace NaN and elements that are not above a threshold by 0: y = x if x > alpha else 0.
 
     Dims:
         x, y: any, the same
@@ -487,9 +490,9 @@ class PRelu(Binary):
 
 
 def _slopes(match: Match) -> dict[str, object] | None:
-    """Return as ``slope`` the negative of ``below``; nothing if the pattern has a ``slope`` itself.
+    """Return as ``slope`` the negative of ``below``; an empty dict if the match has a ``slope``.
 
-    None, with which the rule does not apply, if the slopes have a dim that x lacks, or has with
+    None (the rule does not apply) if the slopes have a dim that x lacks, or has with
     another size.
     """
     below = match.values.get("below") or match["slope"]

@@ -155,7 +155,7 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
 def _parts(match: Match) -> dict[str, object] | None:
     """Return the parameters ``scale`` and ``zero`` of the Attention that replaces a match.
 
-    None, with which the rule does not apply, if the softmax is not along the keys' dim alone, or
+    None (the rule does not apply) if the softmax is not along the keys' dim alone, or
     NaN weights become another number than 0.
     """
     axis = match["axis"]
@@ -210,17 +210,18 @@ rewrite(
 def _merged(
     array: Array, have: Mapping[str, int], apart: Sequence[tuple[str, int]], sizes: Sequence[int]
 ) -> Array | None:
-    """Return a mask that is added to split dims, with one axis for each dim before the split.
+    """Return a mask over split dims as a mask over the dims before the split.
 
     Args:
-        array: the mask's elements.
-        have: the mask's dims, in the order of its axes.
+        array: the elements of the mask.
+        have: the mask's dims with their sizes, in the order of its axes.
         apart: all dims after the split, with their sizes.
-        sizes: the sizes before the split, of the same elements in the same order.
+        sizes: the sizes of the dims before the split, which have the same elements in the same
+            order.
 
     Returns:
-        The mask; None if the split dims do not multiply to the sizes before the split, or the mask
-        has its dims in another order.
+        The mask with one axis for each dim before the split; None if the sizes of the split dims do
+        not multiply to ``sizes``, or the mask has its dims in another order than ``apart``.
     """
     if [*have] != [dim for dim, _ in apart if dim in have]:
         return None
@@ -241,8 +242,9 @@ def _merged(
 def _split(match: Match) -> dict[str, object] | None:
     """Return the values of the rule ``attention_split``; None if sizes or dims do not fit.
 
-    They are those of ``_parts``; ``own``, the split mask under the products' dims; ``key``, the
-    keys' dim; and the renamings of v (``back``) and of the output (``forth``).
+    They are those of ``_parts``; ``own``, the mask ``split`` over the dims of the products of
+    queries and keys; ``key``, the keys' dim; and the renamings of v (``back``) and of the output
+    (``forth``).
     """
     known, new = _parts(match), [dim for dim, _ in match["together"]]
     sizes = _scores(Attention(match["over"], ""), match["q"], match["k"])

@@ -78,7 +78,7 @@ def _write(node: NodeWriter, op: BatchNorm) -> None:
 def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Array] | None:
     """Return the factor and the shift with which y = factor * x + shift.
 
-    x is None, and stands for any value; if another input is None instead, the result is None.
+    The unknown input is None. The result is None unless x is the unknown one.
     """
     if x is not None:
         return None

@@ -58,9 +58,9 @@ def _write(node: NodeWriter, op: Cast) -> None:
 
 
 def _zero(op: Cast) -> float:
-    """Return what 0 is cast to: 0, but for f8e8m0, which has no 0, its smallest number.
+    """Return the result of casting 0: 0, except for f8e8m0, which has no 0.
 
-    Without ``saturate`` it is NaN for f8e8m0.
+    For f8e8m0 it is the smallest number, or NaN without ``saturate``.
     """
     return 0 if op.to != "f8e8m0" else 2**-127 if op.saturate else nan
 

@@ -18,10 +18,10 @@ from vtensor.tensor import VTensor
 
 
 def _parameter(node: NodeReader, index: int, dims: Sequence[str], over: str = "") -> VTensor:
-    """Return the scale or zero point that is input ``index``, with named dims.
+    """Return input ``index``, a scale or a zero point, with named dims.
 
-    A single element has no dims; a vector is along the last of ``dims`` but ``over``. Otherwise the
-    input has all of ``dims``, and loses ``over``, along which it must have size 1.
+    A single element gets no dims. A vector is along the last of ``dims`` that is not ``over``. Any
+    other input has all of ``dims``; ``over``, along which it must have size 1, is dropped.
 
     Args:
         node, index: the node and the input's index.

@@ -314,14 +314,15 @@ def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
 
 
 def _bordered(mode: Any, size: int, before: int, behind: int) -> list[tuple[int, int, int]]:
-    """Return the indices in x of y's elements along a dim, as runs (count, first index, increment).
+    """Return which elements of a Pad's input its output has along a dim, as runs.
 
-    A first index of -1 stands for the constant.
+    A run is (count, first index in the input, increment). A first index of -1 stands for the
+    constant.
 
     Args:
         mode: as for Pad.
-        size: x's elements along the dim.
-        before, behind: the pads before and after them; a negative pad removes elements.
+        size: the number of the input's elements along the dim.
+        before, behind: the pads before and after the input; a negative pad removes elements.
     """
     first, kept = max(-before, 0), size + min(before, 0) + min(behind, 0)
     if mode == "constant":

@@ -161,9 +161,9 @@ def _summed(op: Einsum, *operands: VTensor) -> list[str]:
 
 
 def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
-    """Return True if the library has a kernel, else the reason why not.
+    """Return True if Eigen has a kernel, else the reason why not.
 
-    It has one for the sum of one operand, and for the product of two, summed over dims of both.
+    Eigen has one that sums one operand, and one that sums the product of two over dims of both.
     """
     *x, _ = operands
     if len(x) > 2 or op.same:

@@ -193,7 +193,7 @@ class STFT:
     y[frame] = DFT(x[frame*step : frame*step + length] * window), NaN if a number is not finite
 
     Dims:
-        x: N T, part of size 1 (real) or 2    window (or none, for 1): tap, of size length
+        x: N T, part of size 1 (real) or 2    window: tap, of size length; if absent, 1
         y: N, as many frames as fit, bin of size length, or length // 2 + 1 if one-sided, part 2
     Args:
         step: distance of the beginnings of neighbouring frames, in elements.
@@ -258,7 +258,7 @@ def _waves(match: Match) -> dict[str, object] | None:
     """Return the values of the rule ``frames``.
 
     ``waves`` are the kernels of a convolution: cosines and sines of each frequency, times the
-    window. None, with which the rule does not apply, if frames are longer than
+    window. None (the rule does not apply) if frames are longer than
     ``MAX_CONVOLVED_LENGTH``, or the output is not f32.
     """
     n, x, y = match["length"], match["x"], match.output
@@ -269,7 +269,7 @@ def _waves(match: Match) -> dict[str, object] | None:
     of_real, of_imaginary = (
         [real, imaginary],
         [-imaginary, real],
-    )  # of the real and of the imaginary result
+    )  # contributions to the real and to the imaginary result
     waves = np.stack([np.stack([*parts], 1) for parts in (of_real, of_imaginary)], 2)
     waves = waves[:, :, : x.size("part")] * match.numbers.get("window", 1.0)
     return {

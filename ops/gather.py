@@ -24,7 +24,7 @@ from vtensor.language.traits import Structural
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-#: How an element and an update are combined; updates of one place come in any order.
+#: How an element and an update are combined; several updates of one element apply in any order.
 _MERGES = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -464,7 +464,7 @@ class TensorScatter:
 
     Dims:
         past, y: axis batch and any others, the same    update: the same, not longer along ``axis``
-        start (or none, for 0): batch
+        start: batch; if absent, 0
     Args:
         axis: the dim along which elements follow one another.
         batch: the dim of the caches, each with a start of its own.

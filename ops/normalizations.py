@@ -99,7 +99,7 @@ def _read_instance(node: NodeReader) -> VTensor:
 
 
 def _read_group(node: NodeReader) -> VTensor:
-    """Read GroupNormalization: split C in the dims group and channel, and normalize the second."""
+    """Read GroupNormalization: split C into the dims group and channel, normalize each group."""
     x, groups = channels(node), int(node.attribute("num_groups", 0))
     if groups < 1 or x.size("C") % groups:
         raise node.refuse(f"num_groups {groups} of sizes {list(x.dims.values())}")
@@ -179,7 +179,7 @@ _EXAMPLE = {"x": "N T F", "scale": "F", "bias": "F", "axes": ("F",), "epsilon": 
 def _ones(match: Match) -> dict[str, object] | None:
     """Return the value ``ones`` of a rule: a scale of ones along the normalized dims.
 
-    None, with which the rule does not apply, if there are no such dims or epsilon is negative.
+    None (the rule does not apply) if there are no such dims or epsilon is negative.
     """
     axes, epsilon = match["axes"], match.numbers["epsilon"]
     ones = np.ones([match["x"].size(dim) for dim in axes]), axes
@@ -189,7 +189,7 @@ def _ones(match: Match) -> dict[str, object] | None:
 def _scale(match: Match) -> dict[str, object] | None:
     """Return as ``own_scale`` and ``own_bias`` the match's scale and bias without dims of size 1.
 
-    None, with which the rule does not apply, if one has a dim that x lacks, or has with another
+    None (the rule does not apply) if one has a dim that x lacks, or has with another
     size.
     """
     values: dict[str, object] = {}
@@ -234,7 +234,7 @@ rewrite(
 def _grouped(match: Match) -> dict[str, object] | None:
     """Return the values of the rule ``groupnorm``: shapes, normalized dims and scale.
 
-    None, with which the rule does not apply, if the match is no group normalization.
+    None (the rule does not apply) if the match is no group normalization.
     """
     x, scale, y = match["x"], match["scale"], match.output
     if len(match["apart"]) < 3 or len(x.dims) < 3:

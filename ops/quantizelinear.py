@@ -161,7 +161,7 @@ def _quantized_expression(
         raise Decline(f"divides no {x.dtype or 'value'} by {precision or 'computed'} scales")
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
-    # The f32 quotient of narrower numbers, rounded to their type, is as if it were rounded once.
+    # The f32 quotient of narrower numbers, rounded to their type, is the exact one rounded once.
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
         steps = (steps + shift).apply("round")

@@ -57,7 +57,7 @@ class _Recurrent:
 
     #: The number of gates of each unit.
     gates: ClassVar[int]
-    #: For each gate in the order here its index in ONNX's order; empty if both orders are one.
+    #: For each gate in the order here its index in ONNX's order; empty if both orders are the same.
     places: ClassVar[tuple[int, ...]] = ()
     #: The names of the carried states.
     states: ClassVar[tuple[str, ...]] = ("hidden",)
@@ -149,7 +149,8 @@ def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) ->
 def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
     """Return the operand ``bias``: for each gate the sum of ONNX's two biases.
 
-    With ``linear`` the two biases of the last gate are not added, but stay apart along ``row``.
+    With ``linear`` (a GRU's linear_before_reset) the two biases of the last gate are not added, but
+    stay apart along ``row``.
     """
     t = node.input(3, "dir both")
     t = node.reshape(t, {"dir": t.size("dir"), "side": 2, "gate": t.size("both") // 2})
@@ -296,16 +297,17 @@ class RNN(_Recurrent):
     h' = f(w x + r h + biases)
 
     Dims:
-        x: T N F    w: dir gate unit F    r: dir gate unit state, one gate, state like unit
-        more: any of bias, dir row unit, one row; lengths, N; and the first hidden, dir N unit
+        x: T N F    w: dir gate unit F    r: dir gate unit state; one gate, state as large as unit
+        more: the operands in ``given``: ``bias``, dir row unit with one row; ``lengths``, N;
+            ``hidden``, dir N unit, the first state
         y: T dir N unit, the hidden state at each time    hidden: dir N unit, the last
     Args:
         activations: f of each direction, with alpha and beta.
         direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
         clip: limit of the magnitude of f's argument; 0 is none.
-        given: the names of the operands in more, in order.
+        given: the names of the operands in ``more``, in order.
     Raises:
-        DimError: sizes do not fit together, or there are not as many activations.
+        DimError: sizes do not fit together, or the number of activations is wrong.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})
@@ -332,18 +334,19 @@ class GRU(_Recurrent):
     h' = (1 - z) * n + z * h, where a gate is w x + r h + biases
 
     Dims:
-        x: T N F    w: dir gate unit F    r: dir gate unit state, gates z, r and n, state like unit
-        more: any of bias, dir row unit, a row for each gate, and with linear_before_reset one for
-            r h; lengths, N; and the first hidden, dir N unit
+        x: T N F    w: dir gate unit F    r: dir gate unit state; gates z, r and n, state as
+            large as unit
+        more: the operands in ``given``: ``bias``, dir row unit with a row for each gate, and with
+            linear_before_reset one for r h; ``lengths``, N; ``hidden``, dir N unit, the first state
         y: T dir N unit, the hidden state at each time    hidden: dir N unit, the last
     Args:
         activations: f and g of each direction, with alpha and beta.
         direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
         clip: limit of the magnitude of f's and g's arguments; 0 is none.
-        given: the names of the operands in more, in order.
+        given: the names of the operands in ``more``, in order.
         linear_before_reset: True multiplies r h and its bias by reset, False only h.
     Raises:
-        DimError: sizes do not fit together, or there are not as many activations.
+        DimError: sizes do not fit together, or the number of activations is wrong.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})
@@ -383,19 +386,20 @@ class LSTM(_Recurrent):
     o = f(gate o + p_o c'), h' = o * last(c'), where a gate is w x + r h + biases
 
     Dims:
-        x: T N F    w: dir gate unit F    r: dir gate unit state, gates i, forget, c and o, state
-            like unit
-        more: any of bias, dir row unit, a row for each gate; lengths, N; the first hidden and the
-            first cell, dir N unit; and peepholes p, dir peephole unit, those of i, forget and o
+        x: T N F    w: dir gate unit F    r: dir gate unit state; gates i, forget, c and o, state
+            as large as unit
+        more: the operands in ``given``: ``bias``, dir row unit with a row for each gate;
+            ``lengths``, N; ``hidden`` and ``cell``, dir N unit, the first h and c; ``peepholes``,
+            dir peephole unit, the weights p of i, forget and o
         y: T dir N unit, the hidden state at each time    hidden, cell: dir N unit, the last
     Args:
         activations: f, g and last of each direction, with alpha and beta.
         direction: ``forward``, ``reverse``, or ``bidirectional``, which has both.
         clip: limit of the magnitude of f's and g's arguments; 0 is none.
-        given: the names of the operands in more, in order.
+        given: the names of the operands in ``more``, in order.
         input_forget: True computes forget as 1 - i.
     Raises:
-        DimError: sizes do not fit together, or there are not as many activations.
+        DimError: sizes do not fit together, or the number of activations is wrong.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})
@@ -466,7 +470,7 @@ _TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
 _NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
 #: oneDNN's kind of each network.
 _ONEDNN_KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
-#: oneDNN's algorithms for an RNN's function. Its relu without a slope makes 0 of a NaN.
+#: oneDNN's algorithms for an RNN's function. A relu of slope 0 is missing: it makes 0 of a NaN.
 _ONEDNN = {"tanh": "tanh", "leakyrelu": "relu", "sigmoid": "logistic"}
 
 

@@ -179,7 +179,10 @@ rewrite(
 
 
 def _single_slice(match: Match) -> dict[str, object] | None:
-    """Return the Slice that takes the one gathered index, and y's shape; None if it is outside."""
+    """Return the parameters of the Slice that takes the one gathered index, and y's shape.
+
+    None (the rule does not apply) if the index is outside x.
+    """
     x, axis, place = match["x"], match["axis"], int(match.numbers["place"])
     size = x.size(axis)
     if not -size <= place < size:
@@ -323,7 +326,7 @@ def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
 def _restored_names(match: Match) -> dict[str, object] | None:
     """Return the value ``names`` of the rule ``reshape_back``: pairs of old and new dims of x.
 
-    None, with which the rule does not apply, if the last reshape does not restore x's sizes.
+    None (the rule does not apply) if the last reshape does not restore x's sizes.
     """
     x, inner = match["x"], dict(match["inner"])
     order = match.parameters.get("order") or [(dim, dim) for dim in inner]

@@ -220,17 +220,18 @@ class Resize:
     Args:
         axes: the dims that are resized.
         sizes: sizes of y along these dims.
-        scales: factor from x's to y's size along each, which was not rounded.
+        scales: factor from x's size to y's along each, before y's size was rounded.
         mode: ``nearest``, ``linear`` or ``cubic``.
         coordinates: the map of coordinates, ONNX's coordinate_transformation_mode.
         nearest_mode: how ``nearest`` rounds a coordinate to an element.
         cubic_coeff_a: slope of the cubic at distance 1.
         exclude_outside: True weighs neighbours beyond the border by 0, and the others more.
         antialias: True takes neighbours, where y is smaller, from a range wider by 1 / scale.
-        roi: begin and end along each axis, as parts of x, for ``tf_crop_and_resize``.
+        roi: begin and end along each axis, as fractions of x's size, for ``tf_crop_and_resize``.
         extrapolation_value: value outside x, for ``tf_crop_and_resize``.
     Raises:
-        DimError: x has no such dim, rows differ in length, or x has no elements to sample.
+        DimError: x has no such dim, axes, sizes and scales are not equally many, or x has no
+            elements to sample.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 7, "W": 7})
@@ -310,7 +311,7 @@ def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
 
 
 def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
-    """Return the weighted sum of neighbours along ``axis``; those of weight 0 may be NaN.
+    """Return the weighted sum of neighbours along ``axis``; weight 0 leaves out even a NaN.
 
     ``near`` and ``weights`` are results of ``_neighbours``.
     """
@@ -358,8 +359,8 @@ def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
 def _repeats(op: Resize, index: int, length: int) -> bool:
     """Return whether y repeats each element of x equally often along an axis, whatever x's size is.
 
-    Arguments are as for ``_places``. The index in x is then y / scale or (y + 1/2) / scale, which
-    is never a whole number, rounded down.
+    Arguments are as for ``_places``. Element y of the output is then element y / scale or
+    (y + 1/2) / scale of x, rounded down; the latter is never whole.
     """
     scale = op.scales[index]
     if op.mode != "nearest" or not float(scale).is_integer():
@@ -369,9 +370,10 @@ def _repeats(op: Resize, index: int, length: int) -> bool:
 
 
 def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
-    """Return True if oneDNN's evenly spaced samples are the same, else the reason.
+    """Return True if oneDNN, which samples at even distances, gives the same y, else the reason.
 
-    In linear mode oneDNN also adds elements of weight 0, NaN if one is infinite: then it declines.
+    In linear mode oneDNN also adds neighbours of weight 0, which is NaN if one is infinite; a
+    Resize with such neighbours is declined.
     """
     if op.mode == "cubic":
         return "resamples to the nearest, or linearly"

@@ -135,9 +135,10 @@ def _read_boxes(node: NodeReader) -> VTensor:
 class RoiAlign:
     """Crop boxes out of images and resize them to one size.
 
-    A box is divided into H' x W' bins. A bin's value is the mean of the image sampled linearly at
-    evenly spaced places in it, or the largest contribution of a neighbour to such a place. The
-    image continues for one element beyond its border; further off it is 0.
+    A box is divided into H' x W' bins. The image is sampled linearly at evenly spaced places in
+    each bin. A bin's value is the mean of its samples, or in mode ``max`` the largest product of an
+    element and its weight in a sample. The image continues for one element beyond its border;
+    further off it is 0.
 
     Dims:
         x: N C H W, with elements    y: R C H W, H and W of ``output_size``
@@ -285,9 +286,10 @@ class DeformConv:
     W', and the sample is multiplied by mask. x is 0 outside.
 
     Dims:
-        x: N C W, N C H W or N C D H W    w: O I, and d h w as many    y: N C with C = O, and D H W
+        x: N C W, N C H W or N C D H W    w: O I, then w, h w or d h w
+        y: N C with C = O, and D H W
         offset: N, y's D H W, and K: offset_group, d h w, then one for each spatial dim, merged
-        mask (or none, for 1): the same, with K: offset_group, d h w, merged
+        mask: as offset, with K: offset_group, d h w, merged; if absent, 1
     Args:
         strides, pads, dilations: the window's, in elements; none given: 1, 0 and 1.
         group: number of equal parts of the channels.

@@ -104,7 +104,8 @@ class Slice:
         steps: step along each; a negative one runs backwards, from ``start`` down to, and without,
             ``end``.
     Raises:
-        DimError: x has no such dim, one is named twice, a step is 0, or rows differ in length.
+        DimError: x has no such dim, one is named twice, a step is 0, or the arguments differ in
+            length.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
@@ -206,9 +207,9 @@ def _inside(op: Compress, x: VTensor) -> bool:
     onnx=Spelling("Compress", 9, _read_compress, _compress_names),
 )
 class Compress:
-    """Keep the slices of a tensor at indices known before a run, since they decide y's size.
+    """Keep the slices of a tensor at given indices.
 
-    y[axis] = x[kept[axis]]
+    y[axis] = x[kept[axis]]. The indices are known before a run, since they decide y's size.
 
     Dims:
         x, y: any, the same; of y the size along ``axis`` is the number of ``kept``
@@ -249,7 +250,7 @@ MOST_PLACES = 4096
 def _two_slices(match: Match) -> dict[str, object] | None:
     """Return as ``kept`` the indices of the first slice, then those of the second.
 
-    None, with which the rule does not apply, if there are more than ``MOST_PLACES``, or the slices
+    None (the rule does not apply) if there are more than ``MOST_PLACES``, or the slices
     are not along the dim of the Concat.
     """
     known, axis = match.parameters, match.parameters["axis"]

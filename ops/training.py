@@ -128,7 +128,7 @@ class Momentum(_Step):
         beta: weight of the gradient in v.
         nesterov: use Nesterov's momentum.
     Raises:
-        DimError: sizes differ, or there is not one number of each.
+        DimError: sizes differ, or rate or count is not one element.
 
     >>> from vtensor.operators import Context
     >>> one, x = VTensor("f32", {}), VTensor("f32", {"N": 2})
@@ -170,7 +170,7 @@ class Adagrad(_Step):
         decay_factor: decay of the rate with each update.
         epsilon: added to the divisor, which it keeps from 0.
     Raises:
-        DimError: sizes differ, or there is not one number of each.
+        DimError: sizes differ, or rate or count is not one element.
 
     >>> from vtensor.operators import Context
     >>> one, x = VTensor("f32", {}), VTensor("f32", {"N": 2})
@@ -204,7 +204,7 @@ class Adam(_Step):
 
     g = gradient + norm_coefficient * x, v' = alpha * v + (1 - alpha) * g,
     h' = beta * h + (1 - beta) * g^2, x' = (1 - norm_coefficient_post) * (x - r * v' / (sqrt(h') +
-    epsilon)), where r is rate, after the first update * sqrt(1 - beta^count) / (1 - alpha^count)
+    epsilon)), where r is rate * sqrt(1 - beta^count) / (1 - alpha^count), the first time rate
 
     Dims:
         rate: one element    count: one element, the number of earlier updates
@@ -215,7 +215,7 @@ class Adam(_Step):
         alpha, beta: factors of the old v and h, from 0 to 1.
         epsilon: added to the divisor, which it keeps from 0.
     Raises:
-        DimError: sizes differ, or there is not one number of each.
+        DimError: sizes differ, or rate or count is not one element.
 
     >>> from vtensor.operators import Context
     >>> one, x = VTensor("f32", {}), VTensor("f32", {"N": 2})

@@ -3,8 +3,9 @@
     f(T(v))  becomes  f(v)
 
 Point-wise nodes and reductions of some libraries can read each operand in a layout of its own. Such
-a node may be slower than one whose operands share a layout, but by less than the Transform takes.
-Views between the Transform and its readers get new variants for the layout of the input.
+a node may be slower than one whose operands share a layout, but it loses less time than the
+Transform takes. Views between the Transform and its readers get new variants, for the layout of the
+Transform's input.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from vtensor.language.traits import VIEWS, Linear
 
 
 def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
-    """Return the graph without each Transform whose readers can all read the Transform's input.
+    """Return the graph without those Transforms whose readers can all read the Transform's input
+    directly.
 
-    A reader may move to another library, unless the session fixes libraries, if by estimate it then
-    takes no longer than reader and Transform together take now. If the objective is not time, the
-    graph is unchanged. Each removal leaves one Transform less, so the pass ends.
+    A reader may move to another library if it then takes, by estimate, no longer than reader and
+    Transform take together now. It may not if the session fixes libraries. If the objective is not
+    time, the graph is unchanged. Each removal leaves one Transform less, so the pass ends.
     """
     if settings.objective not in ("", "time"):
         return graph
@@ -55,11 +57,13 @@ class _Removal:
     Attributes:
         graph: the graph with its Transforms.
         bare: the same graph without Transforms.
-        estimate: estimated times of nodes and Transforms, shared by all Transforms of a pass.
+        estimate: the clock that estimates times; all Transforms of a pass share it.
         node: the Transform.
-        prober: asks libraries for variants of the graph's nodes.
-        light: True keeps Transforms that have a heavy reader (``_is_heavy``).
-        layouts: new layouts by value: of the Transform's output, then of views of it.
+        prober: asks libraries in which variants they run nodes of the graph.
+        light: True keeps the Transform if one of its readers is heavy: dominated by arithmetic
+            (``_is_heavy``).
+        layouts: the new layouts of values, by value: of the Transform's output, then of views of
+            that output.
         variants: new variants of the nodes that read these values, by node.
     """
 
@@ -78,7 +82,9 @@ class _Removal:
         self._candidates = Candidates(self.bare, self.prober)
 
     def is_possible(self) -> bool:
-        """Return whether no reader needs the Transform; note the new layouts and variants."""
+        """Return whether all readers can do without the Transform. Note the new layouts and
+        variants.
+        """
         self.layouts[self.node.output] = self.graph.values[self.node.input].layout
         return self._all_read(self.node.output)
 
@@ -103,7 +109,9 @@ class _Removal:
         return replace(graph, nodes=nodes, values=values)
 
     def _certificate(self) -> Certificate | None:
-        """Return the graph's certificate for one Transform less; None if the graph has none."""
+        """Return the graph's certificate with the Transform left out of its counts; None if the
+        graph has no certificate.
+        """
         proven = self.graph.certificate
         moved = sum(self.graph.values[name].nbytes for name in (self.node.input, self.node.output))
         return proven and replace(
@@ -111,13 +119,17 @@ class _Removal:
         )
 
     def _all_read(self, value: str) -> bool:
-        """Return whether all readers of a value take its new layout, and note their variants."""
+        """Return whether all readers of a value can read it in its new layout. Note their new
+        variants.
+        """
         return all(self._reads(value, reader) for reader in dict.fromkeys(self._users[value]))
 
     def _reads(self, value: str, reader: User) -> bool:
-        """Return whether ``reader`` takes ``value`` in its new layout, and note the new variant.
+        """Return whether ``reader`` can read ``value`` in the value's new layout. Note the reader's
+        new variant.
 
-        If the reader is a view, its own readers have to take its output, too.
+        If the reader is a view, all readers of its output must be able to read that output in its
+        new layout, too.
         """
         if not isinstance(reader, OpNode):  # an output of the graph, or another Transform
             return False
@@ -140,8 +152,8 @@ class _Removal:
     def _variant_for(self, reader: OpNode) -> Variant | None:
         """Return a variant of ``reader`` that takes its operands in their new layouts.
 
-        None if no library takes them, or if each takes longer than reader and Transform together
-        take now.
+        Returns None if no library has such a variant. Returns None, too, if each such variant takes
+        longer than the reader and the Transform together take now.
         """
         names, noted = (*reader.inputs, *reader.outputs), self.variants.get(reader.name)
         old_layouts = (noted or reader.variant).layouts
@@ -158,12 +170,14 @@ class _Removal:
         return None
 
     def _variants(self, reader: OpNode, layouts: Sequence[Layout]) -> Iterator[Variant]:
-        """Yield the variants of ``reader`` to try, its own library's first.
+        """Yield the variants of ``reader`` to try: that on its own library, then those on other
+        libraries.
 
-        Other libraries are left out if the session prescribes libraries or a kernel is fixed.
+        Other libraries are left out if the session prescribes libraries, or if the reader's kernel
+        is fixed.
 
         Args:
-            reader: a node.
+            reader: a node that reads the Transform's output or a view of it.
             layouts: the layout of each operand, inputs first.
         """
         own = reader.variant
@@ -179,6 +193,8 @@ class _Removal:
 
 
 def _is_heavy(node: OpNode) -> bool:
-    """Return whether arithmetic dominates a node's time: libraries then want blocked operands."""
+    """Return whether a node is heavy: arithmetic takes most of its time. Libraries then want
+    operands in blocked layouts.
+    """
     info = info_of(node.op)
     return info.trait(Linear) is not None and not info.light

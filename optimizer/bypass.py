@@ -15,7 +15,8 @@ from vtensor.language.records import replace
 
 
 def bypass(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """Return the same network without identities, except those that make an output or are pinned.
+    """Return the same network without identities. An identity stays if it makes an output of the
+    network or is pinned to a library.
 
     Args:
         graph: sealed; it is not changed.

@@ -23,8 +23,9 @@ def cancel(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: AR
 
 
 def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
-    """Return two Transforms, of which the second reads the first one's output and may read its
-    input instead; None if there are no such two.
+    """Return two Transforms of a graph that can be shortened; None if there are none.
+
+    The second one reads the output of the first, and may read the input of the first instead.
     """
     makers = {node.output: node for node in graph.nodes if isinstance(node, TransformNode)}
     for second in makers.values():
@@ -35,8 +36,8 @@ def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
 
 
 def _exact(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> bool:
-    """Return whether the second Transform makes the same values from the first one's input as from
-    its output.
+    """Return whether the second Transform makes the same elements if it reads the input of the
+    first Transform instead of its output.
     """
     a, b, c = (graph.values[name] for name in (first.input, first.output, second.output))
     first_stored, second_stored = a.layout.stored(a.dtype), b.layout.stored(b.dtype)
@@ -60,8 +61,8 @@ def _shortened(graph: LoweredGraph, first: TransformNode, second: TransformNode)
 
 
 def _library(graph: LoweredGraph, source: Value, target: Value, preferred: str) -> str:
-    """Return the library that runs a Transform from ``source`` to ``target``: ``preferred``, if it
-    takes the Transform.
+    """Return the library that runs a Transform from ``source`` to ``target``. It is ``preferred``
+    if that can run it.
     """
     change = LayoutChange(source.layout, target.layout)
     evaluation = PartialEvaluation()

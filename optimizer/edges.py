@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from resolver.lowered import LoweredGraph, LoweredNode, TransformNode
 from vtensor.language.records import replace
 
-#: A node that reads a value, or the name of an output of the graph that the value is.
+#: A user of a value: a node that reads it, or the name of the graph's output that it is.
 User = LoweredNode | str
 
 
 def users(graph: LoweredGraph) -> dict[str, list[User]]:
-    """Return the users of each value: the nodes that read it, once for each input, and the names of
-    the graph's outputs that it is.
+    """Return the users of each value, by value: the nodes that read it, a node once for each such
+    input.
+
+    For a value that is an output of the graph, the name of the output is a user as well.
     """
     uses: dict[str, list[User]] = {name: [] for name in graph.values}
     for node in graph.nodes:
@@ -34,8 +36,10 @@ def transforms_of(graph: LoweredGraph) -> dict[str, list[TransformNode]]:
 
 
 def merged(graph: LoweredGraph, groups: Iterable[Sequence[TransformNode]]) -> LoweredGraph:
-    """Return the graph with each group of equal Transforms replaced by the group's first one, which
-    moves to right after the node that makes its input.
+    """Return the graph with each group of equal Transforms replaced by the first Transform of the
+    group.
+
+    That Transform moves to the place right after the node that makes its input.
     """
     placed: dict[str, list[TransformNode]] = {}  # by value: the Transforms to put after its maker
     renamed: dict[str, str] = {}
@@ -61,8 +65,8 @@ def rewired(graph: LoweredGraph, renamed: Mapping[str, str]) -> LoweredGraph:
 
     Args:
         graph: the graph.
-        renamed: by name of a value, which is dropped, the name of the value to use instead; the
-            latter may be replaced itself.
+        renamed: by name of a value to drop, the name of the value to use in its place. The latter
+            may be a key, too.
     """
 
     def name_of(name: str) -> str:

@@ -20,9 +20,11 @@ from vtensor.language.records import replace
 
 
 def reconcile(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
-    """Return the graph in the variants that minimise the objective, with the solver's certificate.
+    """Return the graph in those variants of nodes that minimise the objective, with the solver's
+    certificate.
 
-    Nodes keep their variants if no choice gains. Each node stays on its library.
+    Each node stays on its library. If no choice of variants costs less, all nodes keep their
+    variants.
     """
     objective = "paper" if settings.objective == "paper" else "shared"
     if not any(graph.transforms()):
@@ -79,9 +81,11 @@ def chosen_by(
 
 
 def _improves(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:
-    """Return whether a choice is within the problem's limits and costs less than no change.
+    """Return whether a choice is within the limits of the problem and costs less than no change of
+    variants.
 
-    For ``shared``, a choice that costs as many bytes and has fewer Transforms improves, too.
+    For the objective ``shared``, a choice also improves if it costs as many bytes but has fewer
+    Transforms.
     """
     if not problem.fits(chosen):  # possible by a solver's rounding
         return False
@@ -110,8 +114,8 @@ def _certificate(
         problem: the variants.
         objective: ``shared``, ``paper`` or ``time``.
         solution: what the solver found.
-        before: bytes and number of Transforms before the choice.
-        chosen: the choice that is made: the solution's, unless that gains nothing.
+        before: the bytes and the number of Transforms before the choice.
+        chosen: the choice that is made. It is the solution's, or no change if that gains nothing.
     """
     cost = problem.objective(objective)(chosen)
     timed = objective == "time"
@@ -132,7 +136,9 @@ def _certificate(
 
 
 def _errors(problem: Problem, chosen: Mapping[str, int]) -> ErrorProof | None:
-    """Return the proof that a choice keeps to the allowed error; None if no error is allowed."""
+    """Return the proof that what a choice adds to the error is within the allowed error; None if no
+    error is allowed.
+    """
     allowed = problem.allowed
     if allowed is None:
         return None

@@ -2,9 +2,9 @@
 
     (x * w) * a + b  =  x * (w * a) + b
 
-Operators declare that they are linear in an operand, or multiply and add constants (the traits
-``Linear`` and ``Affine``). The case that matters is a batch normalization after a convolution: only
-the addition of a bias remains of it.
+Operators declare that they are linear in an operand, or that they multiply by constants and add
+constants (the traits ``Linear`` and ``Affine``). The case that matters is a batch normalization
+after a convolution: only the addition of a bias remains of it.
 
 Source: Jacob et al., Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference, CVPR 2018, section 3.2.
@@ -33,17 +33,19 @@ from vtensor.language.traits import Affine, Linear
 
 Array = np.ndarray[Any, Any]
 
-#: Element types that are folded: weights of a narrower one would be rounded a second time.
+#: Element types of constants that are folded. Constants of a narrower type would be rounded a
+#: second time.
 FOLDED = ("f32", "f64")
 
 
 def fold(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """Return the same network with every chain folded that can be folded.
 
-    A chain is a node that is linear in a constant, and affine nodes after it, each the only reader
-    of the output of the node before. A chain ends before an affine node that is pinned to a
-    library, and at a value that is an output of the graph. New constants are computed in f64 and
-    rounded once; if one would not be finite, the chain is not folded.
+    A chain is a node that is linear in a constant, with affine nodes after it (nodes that multiply
+    and add constants). Each of these alone reads the output of the node before. The chain ends
+    before an affine node that is pinned to a library, and at a value that is an output of the
+    graph. New constants are computed in f64 and rounded once. If one of them would not be finite,
+    the chain is not folded.
 
     Args:
         graph: sealed; it is not changed.
@@ -71,14 +73,14 @@ class Chain:
 
     Attributes:
         lead: the linear node.
-        weights: its constant.
-        parts: by dim of the output along which ``lead`` can be scaled, the dims of the constant
-            that make up the dim, slowest first.
-        behind: the affine nodes, in order.
-        dims: the one dim of the output along which the constants of ``behind`` differ; empty if
-            they are single numbers.
-        factor, shift: what all affine nodes together multiply by and add: one number, or one for
-            each index of that dim.
+        weights: the constant in which ``lead`` is linear.
+        parts: for each dim of the output along which ``lead`` can be scaled: the dims of the
+            constant that make up this dim, the slowest first.
+        behind: the affine nodes (which multiply and add constants), in order.
+        dims: the one dim of the output along which the constants of the affine nodes vary; empty if
+            all are single numbers.
+        factor, shift: the number by which all affine nodes together multiply, and the number that
+            they add; or one such number for each index of that dim.
     """
 
     lead: Node
@@ -91,9 +93,7 @@ class Chain:
 
     @property
     def value(self) -> str:
-        """The name of the output of the chain's last node; of the first output if there are
-        several.
-        """
+        """The name of the first output of the chain's last node."""
         return (self.lead, *self.behind)[-1].outputs[0]
 
     @property
@@ -103,19 +103,22 @@ class Chain:
 
     @property
     def scales(self) -> bool:
-        """True if folding changes the linear node's constant."""
+        """True if folding changes the constant of the linear node, since a factor is not 1."""
         return bool((self.factor != 1).any())
 
     @property
     def worth_it(self) -> bool:
-        """True if folding removes a node, or turns one into a bias, which libraries can fuse."""
+        """True if folding removes a node, or replaces one by the addition of a bias, which
+        libraries can fuse.
+        """
         several = len(self.behind) > 1 or self.scales
         return several or any(info_of(node.op).structural != "bias" for node in self.behind)
 
     @property
     def factors(self) -> Array:
-        """The factor with the axes of the linear node's constant, of size 1 along dims that it does
-        not scale.
+        """The factors, as an array with the axes of the linear node's constant.
+
+        An axis has size 1 if the factors do not vary along it.
         """
         parts, dims = self.parts[self.dim], list(self.weights.dims)
         sizes = [self.weights.size(part) for part in parts]
@@ -125,7 +128,7 @@ class Chain:
         return factor.reshape(shape)
 
     def scaled(self, weights: Array) -> Array:
-        """Return the linear node's constant, ``weights``, times the factor."""
+        """Return ``weights``, the constant of the linear node, times the factors."""
         return multiplied(weights, self.factors)
 
     def bias(self) -> Array:
@@ -170,8 +173,9 @@ def _finite(chain: Chain, constants: Mapping[str, Array], room: Room) -> bool:
 
 
 def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
-    """Return the chain that is ``node`` alone; None unless the node is linear in a constant that
-    no other node reads.
+    """Return the chain of ``node`` alone, to which affine nodes may be added.
+
+    Returns None unless the node is linear in a constant that no other node reads.
     """
     info = info_of(node.op)
     linear = info.trait(Linear)
@@ -189,13 +193,15 @@ def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
 def _parts(
     weights: VTensor, out: VTensor, names: Mapping[str, str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield each dim of the output that consists of dims of the constant, with these, slowest
-    first.
+    """Yield (dim, parts) for each dim of the output that is made up of dims of the constant.
+
+    The parts are these dims of the constant, the slowest first.
 
     Args:
-        weights: the constant.
-        out: the output.
-        names: what dims of the output consist of, as in the trait ``Linear``.
+        weights: the constant in which the node is linear.
+        out: the output of the node.
+        names: by dim of the output, the dims that it is made up of, separated by spaces, as in the
+            trait ``Linear``.
     """
     for dim, size in out.dims.items():
         parts = [part for part in names.get(dim, dim).split() if part in weights.dims]
@@ -204,8 +210,9 @@ def _parts(
 
 
 def _extended(graph: Graph, chain: Chain, node: Node, preferences: Preferences) -> Chain | None:
-    """Return the chain with ``node``, which comes after it, added; None if the node is not affine
-    or may not be folded.
+    """Return the chain with ``node``, which follows it, added.
+
+    Returns None if the node is not affine (multiplies and adds constants) or may not be folded.
     """
     info, constants = info_of(node.op), [name for name in node.inputs if name != chain.value]
     affine = info.trait(Affine)
@@ -234,8 +241,10 @@ def _vector(array: object) -> Array:
 
 
 def _replace(graph: Graph, chain: Chain) -> None:
-    """Replace a chain in the graph by its linear node and a bias, which gets the last node's name
-    and output; by the linear node alone if the bias is 0.
+    """Replace a chain in the graph by its linear node and a node that adds a bias.
+
+    The latter has the name and the output of the chain's last node. If the bias is 0, the linear
+    node alone remains.
     """
     *between, last = chain.behind
     for node in between:

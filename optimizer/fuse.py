@@ -2,10 +2,11 @@
 
     relu(x * w + b + r)  is one call, if a library takes all of it
 
-Leads are costly operators (linear in an operand), point-wise operators, and operators that put
-tensors together. Their followers are point-wise operators (the trait ``Pointwise``), which tell a
-library what they compute. The pass only offers: while layouts are resolved, the library that takes
-a lead says how many followers it takes; the other ones stay nodes, and may be leads themselves.
+A lead is a node to which nodes after it may be fused. It is a costly operator (linear in an
+operand), a point-wise operator, or an operator that puts tensors together. The nodes fused to it
+are its followers: point-wise operators (the trait ``Pointwise``), which tell a library what they
+compute. The pass only offers followers. While layouts are resolved, the library that takes a lead
+says how many followers it takes. The others stay nodes, and may be leads themselves.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from vtensor.language.operators import info_of
 from vtensor.language.records import replace
 from vtensor.language.traits import Linear, Pointwise
 
-#: The number of nodes that are offered to a lead at most: libraries take far fewer at once.
+#: The most nodes that are offered to a lead, the node to which they may be fused. Libraries take
+#: far fewer at once.
 MAX_FOLLOWERS = 16
 
 
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """Return the same graph with offers: by lead, the nodes after it that may be fused to it.
+    """Return the same network with offers. An offer lists, for one node (the lead), the nodes after
+    it that may be fused to it.
 
-    An offered node is not pinned. It is the only reader of the output of the node before it, which
-    is no output of the graph and has the dims and element type of the offered node's output. Its
-    other operands are made before the lead runs.
+    An offered node is not pinned to a library. The output of the node before it has no other
+    reader, is no output of the graph, and has the dims and element type of the offered node's
+    output. All other operands of the offered node are made before the lead runs.
 
     Args:
         graph: sealed; it is not changed.
@@ -52,9 +55,9 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
 def _followers(
     graph: Graph, lead: Node, readers: Readers, place: Mapping[str, int], preferences: Preferences
 ) -> Iterator[Node]:
-    """Yield the nodes that may be fused to ``lead``, in order.
+    """Yield the nodes that may be fused to the node ``lead``, in order.
 
-    ``place`` maps each value to the index of the node that makes it.
+    ``place`` has, by name of a value, the index of the node that makes the value.
     """
     value = lead.outputs[0]
     begin = place[value]

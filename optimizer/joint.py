@@ -1,8 +1,8 @@
-"""The joint choice: variants of all nodes on all libraries, for the least time, Transforms
-included.
+"""The joint choice: the variants of all nodes on all libraries that take the least time together
+with the Transforms.
 
-Times are measured if the session measures, else estimated. By estimate alone, priority decides
-between libraries unless the plan gains clearly (``MARGIN``).
+Times are measured if the session measures, else estimated. By estimates alone, the library of
+highest priority runs a node unless another one saves the share ``MARGIN`` of the node's time.
 """
 
 from __future__ import annotations
@@ -27,43 +27,44 @@ from vtensor.language.exact import exact
 from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
-#: The estimated gain that another library needs to be chosen, as a fraction of the node's time.
+#: By estimate, another library must save this fraction of a node's time to be chosen for the node.
 MARGIN = 0.1
 
-#: How far another library's estimate of a measured node may exceed the node's own estimate, in
-#: multiples of it, for that library's variants to be measured.
+#: The variants of another library are measured for a node if its estimate exceeds the node's own
+#: estimate by less than this multiple of the latter.
 MAX_EXCESS = 2.0
 
-#: Other variants of a node are measured if its time exceeds its estimate by this factor; and the
-#: nanoseconds below which an estimate is never doubted.
+#: Other variants of a node are measured if its time is more than this multiple of its estimate. An
+#: estimate below ``MIN_DOUBTED_NS`` is never doubted.
 DOUBT_RATIO, MIN_DOUBTED_NS = 1.75, 20_000
 
-#: Fractions of the network's estimated time. One of several equal nodes is measured if together
-#: they take at least the first; their other variants are measured if these could save at least the
-#: second. One measurement takes milliseconds, and a node has about a dozen variants.
+#: Fractions of the network's estimated time. One of several equal nodes is measured if these
+#: together take at least ``MIN_SHARE``. Other variants of them are measured if they could save at
+#: least ``MIN_SAVED_SHARE``. One measurement takes milliseconds, and a node has about a dozen
+#: variants.
 MIN_SHARE, MIN_SAVED_SHARE = 1 / 1000, 1 / 100
 
-#: The number of nodes measured of a group that differ in sizes alone. If none of these is far from
-#: its estimate, the rest of the group is taken not to be, either.
+#: The number of nodes that are measured among nodes that differ only in sizes. If none of these is
+#: far from its estimate, the others are taken not to be, either.
 SAMPLES = 4
 
-#: A kernel is not measured if its packed constants are larger than without pads by this factor, and
-#: larger than this many bytes, which a core's nearest caches hold.
+#: A kernel is not measured if pads make its packed constants larger by the factor
+#: ``MAX_PAD_RATIO``, and larger than ``MIN_PADDED_BYTES``, which a core's nearest caches hold.
 MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
-#: The time of the Transforms at a node's ends, as a fraction of the node's time, from which on
-#: other kernels of the node are measured.
+#: Other kernels of a node are measured if the Transforms next to it take more than this fraction of
+#: the node's time.
 TRANSFORM_RATIO = 0.2
 
 
 def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """Minimise sum of ns[variant] * x[variant] + sum of ns[e] * z[e] over all nodes.
 
-    x and z are 1 for variants that run and Transforms that are needed, else 0. Return the graph in
-    the best variants; nodes keep their variants if nothing is gained. By estimate, a variant on
-    another library than the resolver's is charged a tenth of the node's time. A Transform next to a
-    node that was measured while planning is also charged the noise of that time. If the settings
-    ask for bytes or edges, these are minimised as EWO does.
+    x is 1 for a variant that runs, z is 1 for a Transform e that is needed; else they are 0. Return
+    the graph in the best variants; nodes keep their variants if nothing is gained. A variant with
+    estimated time on another library than the resolver's is charged a tenth of the node's time. A
+    Transform next to a node that was measured while planning is also charged the noise of that
+    time. If the settings ask for bytes or edges, these are minimised as EWO does.
     """
     if settings.objective not in ("", "time"):
         return reconcile(graph, settings)
@@ -85,12 +86,13 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
 
 
 def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict[str, Clock]:
-    """Return, by name of each node whose other variants are to be measured, the clock for it.
+    """Return the nodes whose other variants are to be measured: the clock that measures them, by
+    name of the node.
 
-    These are nodes far from their estimate, and nodes at the ends of costly Transforms, which
-    another kernel may not need. Equal nodes count together. Of nodes that differ in sizes alone,
-    SAMPLES are measured; the rest only if one of the samples is far from its estimate, or if they
-    have Transforms. Empty if ``settings.probe`` is None.
+    These are nodes whose time is far above their estimate, and nodes next to costly Transforms,
+    which another kernel may not need. Equal nodes count together. Of nodes that differ only in
+    sizes, SAMPLES are measured. The rest are measured only if one of these is far from its
+    estimate, or if they have Transforms. Empty if ``settings.probe`` is None.
     """
     if (probe := settings.probe) is None:
         return {}
@@ -112,8 +114,9 @@ def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict
     estimated_ns = {node.name: estimate.node(node, bare.tensors) for node in bare.operators}
 
     def saved(nodes: Sequence[OpNode]) -> int:
-        """Return the nanoseconds that other variants of equal nodes could save; 0 if the estimate
-        is not doubted.
+        """Return the nanoseconds that other variants of equal nodes could save together.
+
+        Returns 0 if the nodes are close to their estimate and have no costly Transforms.
         """
         count, transforms_ns = len(nodes), sum(ends_ns[node.name] for node in nodes)
         measured_ns = count * (probe.node(nodes[0], bare.tensors) or 0)
@@ -148,19 +151,23 @@ def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict
 
 
 def _kind(node: OpNode) -> object:
-    """Return a key that nodes share if they differ in sizes alone."""
+    """Return a key of a node that is equal for nodes that differ only in sizes."""
     ops = exact((node.op, *(follower.op for follower in node.followers)))
     return ops, node.variant.library, node.variant.layouts
 
 
 def _sizes(graph: LoweredGraph, node: OpNode) -> object:
-    """Return a key of a node's sizes: nodes that share it and ``_kind`` take equal time."""
+    """Return a key of a node's sizes. Nodes for which it and ``_kind`` are equal take equal
+    time.
+    """
     values = [graph.values[name] for name in (*node.inputs, *node.outputs)]
     return tuple((value.dtype, *value.dims.items(), value.constant) for value in values)
 
 
 def _improvable(graph: LoweredGraph) -> bool:
-    """Return whether the graph has a Transform or reference code, which a choice could remove."""
+    """Return whether the graph has a Transform or a node in reference code, which another choice
+    could remove.
+    """
     return any(graph.transforms()) or any(node.variant.reference for node in graph.operators)
 
 
@@ -172,21 +179,22 @@ def timed_variants(
     only: Container[str] | None = None,
     inexact: bool = False,
 ) -> Variants:
-    """Return the variants of every node with their times; the resolver's is first.
+    """Return the variants of every node with their times. The variant that the resolver chose is
+    first.
 
-    Candidates are the variants of ``shared_variants``, variants on other libraries and with fewer
-    followers, and for nodes that are measured all kernels of their libraries. Of variants that
-    differ at most in layouts of constants the fastest is kept. A variant of unknown time is
-    dropped.
+    The candidates are the variants of ``shared_variants``, and variants on other libraries and with
+    fewer followers fused. For a node that is measured, all kernels of its libraries are candidates.
+    Of variants that differ at most in layouts of constants, the fastest is kept. A variant of
+    unknown time is dropped.
 
     Args:
         graph: a lowered graph with its Transforms.
         clock: times of nodes and Transforms.
-        estimate: estimated times, by which hopeless variants are not tried; by default at declared
-            rates.
-        probed: the clock, by name of node, for nodes that use another one than ``clock``.
+        estimate: the clock that estimates times. Variants that its estimates show to be hopeless
+            are not tried. None estimates from declared rates.
+        probed: by name of a node, the clock to use for the node in place of ``clock``.
         only: names of the nodes that may change; None is all.
-        inexact: True admits approximate variants that are faster than all exact ones.
+        inexact: True admits approximate variants, if they are faster than all exact ones.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_possible_savings(graph, clock, estimate)))
@@ -216,7 +224,9 @@ def timed_variants(
 
 
 def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
-    """Return whether a packed constant of a variant is mostly pads, which the kernel reads too."""
+    """Return whether a packed constant of a variant consists mostly of pads, which the kernel has
+    to read as well.
+    """
     for name, layout in zip(node.inputs, variant.layouts, strict=False):
         value = graph.values[name]
         unpadded = Layout.plain(value.dims).nbytes(value.dims, value.dtype)
@@ -229,11 +239,12 @@ def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
 def _possible_savings(
     graph: LoweredGraph, clock: Clock, estimate: Estimate
 ) -> Iterator[tuple[str, int]]:
-    """Yield names of nodes, with the nanoseconds that a plan could save by another variant of each.
+    """Yield (name, nanoseconds) for each node of which another variant could save time: what a plan
+    could save by it.
 
-    These are the times of the Transforms at the node's ends, or at the ends of its island
-    (``_island``). MAX_EXCESS times the node's estimate is added for reference code, and for every
-    node if times are measured.
+    It is the time of the Transforms next to the node or next to its island: the connected nodes on
+    the same library (``_island``). For a node in reference code, MAX_EXCESS times its estimate is
+    added. If times are measured, this is added for every node.
     """
     bare = graph.bare
     saved = Counter[str]()
@@ -247,8 +258,8 @@ def _possible_savings(
 
 
 def _transforms(graph: LoweredGraph, clock: Clock) -> Iterator[tuple[set[str], int]]:
-    """Yield, for each Transform, the names of the nodes at its ends, and its nanoseconds, 0 if
-    unknown.
+    """Yield (nodes, nanoseconds) for each Transform: the names of the nodes that make and read its
+    values, and its time, 0 if unknown.
     """
     makers = {name: node.name for node in graph.operators for name in node.outputs}
     for node in graph.transforms():
@@ -262,9 +273,10 @@ def _transforms(graph: LoweredGraph, clock: Clock) -> Iterator[tuple[set[str], i
 
 
 def _island(bare: LoweredGraph, name: str) -> set[str]:
-    """Return the names of the nodes on one library that are connected with the node ``name``.
+    """Return the island of the node ``name``: the names of the nodes on its library that are
+    connected with it.
 
-    It is that node alone if its library is the one that most nodes of the graph are on.
+    The island is the node alone if most nodes of the graph are on that library.
     """
     nodes = {node.name: node for node in bare.operators}
     [(common, _)] = Counter(node.variant.library for node in bare.operators).most_common(1)
@@ -284,10 +296,11 @@ def _fastest(
     values: Mapping[str, VTensor], node: OpNode, variants: Sequence[Variant], clock: Clock
 ) -> list[Variant]:
     """Return the resolver's variant, and the fastest variant for each combination of layouts of
-    operands that are no constants.
+    operands.
 
-    Times are estimates or measurements of ``clock``. If they are estimates, there is a fastest
-    variant for each library. Approximate variants are added if they are faster than exact ones.
+    Layouts of constants do not count here. Times are those of ``clock``. If they are estimates, the
+    fastest variant of each library is kept. Approximate variants are added if they are faster than
+    the exact ones.
     """
     if len(variants) == 1:
         return [*variants]
@@ -309,10 +322,10 @@ def _fastest(
 
 
 def _no_slower_fused(timed: Sequence[Variant]) -> list[Variant]:
-    """Return the variants, with the time of each fused kernel at most that of the same kernel with
-    followers as separate steps.
+    """Return the variants, with a corrected time of each fused kernel.
 
-    A fused kernel that was measured to be slower than that was disturbed.
+    It is at most the time of the same kernel with its followers as separate steps. If a measured
+    time is longer, other processes have disturbed the measurement.
     """
     parts: dict[object, int] = {}
     for variant in timed:
@@ -332,9 +345,11 @@ def _kernel(variant: Variant) -> object:
 
 
 def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock: Clock) -> Variant:
-    """Return a variant of ``node`` with its time in ``ns``, None if unknown.
+    """Return a variant of ``node`` with its time set in the field ``ns``; None there if the time is
+    unknown.
 
-    The time of a variant of several pieces is the sum of theirs and of the Transforms between them.
+    The time of a variant that runs in several pieces is the sum of the pieces' times and of the
+    Transforms between them.
 
     Args:
         node: the node.

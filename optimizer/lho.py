@@ -22,7 +22,9 @@ def hoist(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG
 
 
 def _branches(graph: LoweredGraph) -> Iterator[list[TransformNode]]:
-    """Yield the Transforms after each branch node that can be hoisted."""
+    """Yield, for each branch node that fulfils the three conditions of ``hoist``, the Transforms
+    that read its output.
+    """
     users_of = users(graph)
     branches = [(name,) for name in graph.inputs] + [node.outputs for node in graph.nodes]
     for outputs in branches:

@@ -1,8 +1,8 @@
 """The search for patterns of rewrite rules in a graph.
 
 A pattern is matched from its last operator backwards. Operands of an operator that commutes may be
-in any order and bracketed in any way. Identities and changes of the order of dims are ignored
-(``_silent``): dims are matched by name.
+in any order and bracketed in any way. Identities and nodes that only change the order of dims are
+ignored (``_silent``), since dims are matched by name.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pat
 from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
 from vtensor.language.traits import Commutes
 
-#: The relative difference that a constant may have from a pattern's number, by element type: what
-#: rounding to that type may cause.
+#: The most by which a constant may differ from a number in a pattern, relative to it, by element
+#: type: what rounding to the type may cause.
 TOLERANCE = {"f16": 2e-3, "bf16": 2e-2, **dict.fromkeys(NARROW_FLOATS, 2e-1)}
-#: The same for other element types.
+#: The same for element types that are not in ``TOLERANCE``.
 ROUNDED = 1e-6
 
 
@@ -38,9 +38,11 @@ class Matched(NamedTuple):
     """A partial or whole match of a pattern.
 
     Attributes:
-        values: name of the graph's value by name of the pattern's hole.
-        parts: name of the graph's value by name of the pattern's named part.
-        parameters: values of the pattern's named parameters.
+        values: by name of a hole (a variable of the pattern), the name of the value in the graph to
+            which it is bound.
+        parts: by name of a named part of the pattern, the name of the graph's value that this part
+            computes.
+        parameters: the values of the pattern's named operator parameters, by name.
         nodes: names of the nodes that the pattern replaces.
     """
 
@@ -60,7 +62,8 @@ class Matcher:
     def find(self, pattern: Apply, root: Node) -> Iterator[Matched]:
         """Yield the matches of ``pattern`` whose last node is ``root``.
 
-        A match is left out if a node outside it, or an output of the graph, needs a value inside.
+        A match is left out if a value inside it is read by a node outside it, or is an output of
+        the graph.
         """
         for met in self._apply(pattern, root.outputs[0], Matched()):
             inner = [self.graph.nodes[name] for name in met.nodes if name != root.name]
@@ -69,8 +72,8 @@ class Matcher:
                 yield met
 
     def _match(self, pattern: Pattern, value: str, met: Matched) -> Iterator[Matched]:
-        """Yield the ways in which the value named ``value`` matches ``pattern``, each added to
-        ``met``, the match so far.
+        """Yield each way in which the value named ``value`` matches ``pattern``, as a match that
+        extends ``met``, the match so far.
         """
         match pattern:
             case Hole():
@@ -93,8 +96,10 @@ class Matcher:
                     yield longer._replace(parts={**longer.parts, name: value})
 
     def _under_views(self, value: str) -> tuple[str, frozenset[str]]:
-        """Return the value from which ignored nodes (``_silent``) make ``value``, and the names of
-        these nodes.
+        """Return the value from which nodes that are ignored (``_silent``) make ``value``, and the
+        names of these nodes.
+
+        It is ``value`` itself if no such node makes it.
         """
         silent = frozenset[str]()
         while (node := self.readers.maker(value)) is not None and _silent(node):
@@ -102,8 +107,8 @@ class Matcher:
         return value, silent
 
     def _operands(self, pattern: Apply, node: Node, met: Matched) -> Iterator[Matched]:
-        """Yield the matches of a pattern's operands with a node's inputs, in order, each added to
-        ``met``.
+        """Yield each way in which the inputs of ``node`` match the operands of ``pattern``, in
+        order, as a match that extends ``met``, the match so far.
         """
         if len(node.inputs) != len(pattern.operands):
             return
@@ -115,8 +120,11 @@ class Matcher:
         yield from self._all(pattern.operands, node.inputs, met)
 
     def _hole(self, hole: Hole, value: str, met: Matched) -> Iterator[Matched]:
-        """Yield ``met`` with a hole bound to ``value``, if the hole's kind and its earlier binding
-        in ``met`` allow it; else nothing.
+        """Yield ``met``, the match so far, with a hole (a variable of the pattern) bound to
+        ``value``.
+
+        Yield nothing if the hole is of a kind that ``value`` is not, or is already bound to another
+        value.
         """
         constant = bool(hole.kind) and value in self.graph.constants
         if hole.kind and not constant:
@@ -167,8 +175,8 @@ class Matcher:
         return self.graph.values[constant].dtype
 
     def _apply(self, pattern: Apply, value: str, met: Matched) -> Iterator[Matched]:
-        """Yield the matches of an operator and its operands with the node that makes ``value``,
-        each added to ``met``.
+        """Yield each way in which the node that makes ``value``, and its inputs, match ``pattern``,
+        as a match that extends ``met``, the match so far.
         """
         node = self.readers.maker(value)
         if node is not None and info_of(node.op).name != pattern.op:
@@ -193,8 +201,8 @@ class Matcher:
     def _all(
         self, patterns: Sequence[Pattern], values: Sequence[str], met: Matched
     ) -> Iterator[Matched]:
-        """Yield the matches of several patterns with as many values, in order, each added to
-        ``met``.
+        """Yield each way in which as many values match several patterns, in order, as a match that
+        extends ``met``, the match so far.
         """
         if not patterns:
             yield met
@@ -205,10 +213,11 @@ class Matcher:
     def _split(
         self, node: Node, values: Sequence[str], count: int
     ) -> Iterator[tuple[Sequence[str], frozenset[str]]]:
-        """Yield the ways to see ``node`` as the last of a chain of equal operators that together
-        have ``count`` operands: the operands, and the names of the other nodes of the chain.
+        """Yield (operands, names) for each way to see ``node`` as the last of a chain of equal
+        operators with ``count`` operands.
 
-        ``values`` are the operands of the chain so far.
+        ``operands`` are those of the chain, ``names`` those of its other nodes. The argument
+        ``values`` has the operands of the chain so far.
         """
         if len(values) >= count:
             if len(values) == count:
@@ -230,10 +239,11 @@ def _silent(node: Node) -> bool:
 
 
 def _parameters(pattern: Apply, op: Any, known: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the named parameters ``known``, with the values that ``op`` has for those of
-    ``pattern`` added.
+    """Return the named parameters of a match, extended by those that ``pattern`` names and ``op``
+    has.
 
-    None if a parameter of ``op`` differs from what ``pattern`` or ``known`` demands.
+    Returns None if a parameter of ``op`` differs from the value in ``pattern``, or from an earlier
+    value in ``known``.
     """
     known = dict(known)
     for parameter in _declared(type(op)):  # type: ignore[arg-type]  # any class has a hash

@@ -2,10 +2,10 @@
 
     f(order(x), c)  becomes  order(f(x, c))
 
-Dims are matched by name, so an element-wise node works in any order. A change of order, of which
-exporters make many, hides the nodes after it from other simplifications. Constants of such a node
-are transposed to the order of the other operands, whatever their sizes: a graph for other sizes is
-then the same.
+Dims are matched by name, so an element-wise node works in any order of dims. A node that only
+changes the order of dims, of which exporters make many, hides the nodes after it from other
+simplifications. The constants that an element-wise node reads are transposed to the order of its
+other operands. That is done for all sizes, so that graphs for different sizes are the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from vtensor.language.tensor import Option, VTensor
 
 
 def order(graph: Graph, preferences: Preferences = EVERY) -> Graph:  # noqa: ARG001
-    """Return the same network with changes of order as late as possible.
+    """Return the same network with nodes that only change the order of dims moved as far to the end
+    as possible.
 
     Args:
         graph: sealed; it is not changed.
@@ -49,9 +50,10 @@ class _Reordering:
     Attributes:
         graph: the graph; new values are added to it.
         constants: the graph's constants.
-        source: by name of a value that a change of order makes, the name of the value before it.
+        source: by name of a value that a change of order makes, the name of the value that the
+            change reads.
         nodes: the nodes of the new graph, in order.
-        changed: True if any node differs.
+        changed: True if a node of the new graph differs from the old one.
     """
 
     graph: Graph
@@ -61,8 +63,10 @@ class _Reordering:
     changed: bool = False
 
     def add(self, node: Node) -> None:
-        """Add the next node; if it is element-wise, move it before the changes of order of its
-        operands.
+        """Add the next node to the new graph.
+
+        An element-wise node that reads results of changes of order gets the values before these
+        changes as its operands.
         """
         names = getattr(node.op, "names", ())
         kind = info_of(node.op).structural
@@ -74,7 +78,9 @@ class _Reordering:
         self.nodes[node.name] = node
 
     def needed_nodes(self) -> dict[str, Node]:
-        """Return the nodes by name, in order, without changes of order that have no reader."""
+        """Return the nodes of the new graph by name, in order. Changes of order whose result no
+        node reads are left out.
+        """
         wanted, kept = set(self.graph.outputs.values()), list[Node]()
         for node in reversed(self.nodes.values()):
             if node.outputs[0] not in self.source or node.outputs[0] in wanted:
@@ -83,8 +89,9 @@ class _Reordering:
         return {node.name: node for node in reversed(kept)}
 
     def _add_late(self, node: Node) -> None:
-        """Add an element-wise node on its operands as they are before changes of order, and after
-        it a change of order of its result, if that differs in order.
+        """Add an element-wise node whose operands are the values before changes of order.
+
+        If the dims of its result then have another order, a change of order is added after it.
         """
         values, constants = self.graph.values, self.constants
         computed = [self.source.get(name, name) for name in node.inputs if name not in constants]
@@ -105,10 +112,13 @@ class _Reordering:
         self.changed = True
 
     def _operand(self, name: str, dims: Collection[str]) -> str:
-        """Return the name of the value from which a change of order makes the value ``name``.
+        """Return the name of the operand that an element-wise node reads in place of the value
+        ``name``.
 
-        It is ``name`` itself if no change of order makes the value. For a constant, it is the name
-        of that constant with its axes in the order of ``dims``, which is added if it is new.
+        - If a change of order makes the value, it is the value before this change.
+        - For a constant, it is a constant with the axes in the order of ``dims``, which is added if
+          it is new.
+        - Otherwise it is ``name`` itself.
         """
         value = self.graph.values[name]
         if name not in self.constants:

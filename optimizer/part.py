@@ -2,8 +2,8 @@
 
     slice(f(x * w + b))  becomes  f(x * slice(w) + slice(b))
 
-Exporters compute queries, keys and values of an attention so: by one product with a matrix of
-constants. The product is then reshaped, transposed and sliced. Operators declare that they are
+Exporters compute the queries, keys and values of an attention by one product with a matrix of
+constants. Its result is then reshaped, transposed and sliced. Operators declare that they are
 linear in an operand, or that they only rename, reshape or slice (the traits ``Linear`` and
 ``Structural``).
 """
@@ -33,10 +33,12 @@ MIN_COLUMNS = 64
 
 
 def part(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """Return the same network with products computed in slices if only slices of them are read.
+    """Return the same network in which products are computed slice by slice, if only slices of them
+    are read.
 
-    One factor of such a product is a matrix of constants that nothing else reads. Nodes between
-    product and slices rename, reshape or are element-wise. A chain with a pinned node stays.
+    One factor of such a product is a matrix of constants that no other node reads. The nodes
+    between product and slices rename, reshape or are element-wise. If one of these nodes is pinned,
+    the product stays as it is.
 
     Args:
         graph: sealed; it is not changed.
@@ -74,8 +76,9 @@ class _SlicedProduct:
         lead: the product.
         weights: the name of its matrix of constants.
         between: the nodes between product and slices, in order.
-        cuts: the slices by name, each with the begin and end of its range.
-        dims: the sliced dim, by its name in the value of the lead and of each node between.
+        cuts: the slices by name: (node, begin, end) with the range of the slice.
+        dims: the names of the sliced dim: in the output of the product, then in the output of each
+            node between.
     """
 
     lead: Node
@@ -91,11 +94,13 @@ class _SlicedProduct:
 
 
 def _chain(graph: Graph, lead: Node, readers: Readers) -> _SlicedProduct | None:
-    """Return the chain that begins with ``lead`` and can be computed in slices.
+    """Return the chain from the product ``lead`` to its slices, if it can be computed in slices.
 
-    None if ``lead`` is no product with a constant matrix, if not only slices along one dim of the
-    matrix read the chain's last value, or if these overlap or have fewer than ``MIN_COLUMNS``
-    columns.
+    Returns None in these cases:
+
+    - ``lead`` is no product with a constant matrix;
+    - something else than slices along one dim of that matrix reads the last value;
+    - two slices overlap, or one has fewer than ``MIN_COLUMNS`` columns.
     """
     weights, between = _weights(graph, lead, readers), list[Node]()
     if weights is None:
@@ -124,8 +129,10 @@ def _chain(graph: Graph, lead: Node, readers: Readers) -> _SlicedProduct | None:
 
 
 def _weights(graph: Graph, lead: Node, readers: Readers) -> str | None:
-    """Return the name of the constant matrix in which ``lead`` is linear and that only ``lead``
-    reads; None if there is none.
+    """Return the name of a constant matrix in which ``lead`` is linear and that no other node
+    reads.
+
+    Returns None if there is no such matrix.
     """
     info = info_of(lead.op)
     linear = info.trait(Linear)
@@ -144,8 +151,9 @@ def _is_slice(node: Node) -> bool:
 
 
 def _range(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the begin and end of a slice, neither beyond the size of its dim; (0, 0) if the node
-    is no slice as ``_is_slice`` says.
+    """Return the begin and end of a slice along its dim, neither beyond the size of the dim.
+
+    Returns (0, 0) if the node is no slice with stride 1 along one dim.
     """
     if not _is_slice(node):
         return 0, 0
@@ -156,10 +164,10 @@ def _range(graph: Graph, node: Node) -> tuple[int, int]:
 
 
 def _passes(graph: Graph, node: Node, value: str) -> bool:
-    """Return whether a slice may move from after a node to before it.
+    """Return whether a slice of the output of ``node`` may be replaced by a slice of its input
+    ``value``.
 
-    Each element of the node's output may depend on only one element of ``value``, the input that
-    would be sliced.
+    For that, each element of the output may depend on only one element of that input.
     """
     info = info_of(node.op)
     if info.structural in ("rename", "reshape"):
@@ -170,17 +178,18 @@ def _passes(graph: Graph, node: Node, value: str) -> bool:
 
 
 def _traced(graph: Graph, between: Sequence[Node], dim: str) -> list[str]:
-    """Return the names of the sliced dim in the lead's output and in the output of each node of
-    ``between``.
+    """Return the names of the sliced dim: in the output of the product, then in the output of each
+    node of ``between``.
 
-    Empty if no dim of the lead's output corresponds to the sliced one. A reshape keeps the order of
-    elements: a dim of its output corresponds to the dim of its input before which the sizes have
-    the same product, if the size of the input's dim is a multiple of the size of the output's dim.
+    Empty if no dim of the product's output corresponds to the sliced one. A reshape keeps the order
+    of elements. So a dim of its output corresponds to a dim of its input if the dims before it have
+    the same product of sizes in both. The size in the input must be a multiple of the size in the
+    output.
 
     Args:
         graph: the graph.
-        between: the nodes from the lead to the slices, in order.
-        dim: the sliced dim, by its name in the last output.
+        between: the nodes between the product and the slices, in order.
+        dim: the name of the sliced dim in the last output.
     """
     names = [dim]
     for node in reversed(between):
@@ -203,7 +212,7 @@ def _traced(graph: Graph, between: Sequence[Node], dim: str) -> list[str]:
 
 
 def _outer_counts(dims: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield each dim with the product of the sizes of the dims before it."""
+    """Yield (dim, product of the sizes of all dims before it) for each dim."""
     count = 1
     for dim, size in dims.items():
         yield dim, count
@@ -217,10 +226,11 @@ class _Parts:
     Attributes:
         graph: the graph, changed by ``replace``.
         constants: its constants.
-        chain: the chain to replace.
+        chain: the product, its slices and the nodes between, which are replaced.
         nodes: the new nodes, in order.
         values: the new values by name.
-        sources: by new constant, the constant it is a part of, the axis and the range.
+        sources: by name of a new constant: (the constant of which it is a part, the axis, the range
+            along it).
     """
 
     graph: Graph
@@ -231,8 +241,10 @@ class _Parts:
     sources: dict[str, tuple[str, int, slice]] = field(default_factory=dict)
 
     def build(self) -> bool:
-        """Build the new chain of each slice; return False if an operator refuses its operands, or
-        if a result differs from the slice's output in type or dims.
+        """Build the new chain of nodes for each slice.
+
+        Returns False if an operator refuses its operands, or if a result differs from the slice's
+        output in type or dims.
         """
         try:
             return all(
@@ -242,11 +254,11 @@ class _Parts:
             return False
 
     def _part(self, number: int, cut: Node, begin: int, end: int) -> bool:
-        """Build the new chain of one slice; return whether its result has the type and dims of the
-        slice's output.
+        """Build the new chain of nodes for one slice. Return whether its result has the type and
+        dims of the slice's output.
 
         Args:
-            number: index of the slice; nodes of the first keep their names.
+            number: the index of the slice. The nodes for the first slice keep their names.
             cut: the slice.
             begin, end: the range of the slice.
         """
@@ -281,15 +293,16 @@ class _Parts:
         return (wanted.dtype, [*wanted.dims.items()]) == (result.dtype, [*result.dims.items()])
 
     def _constant(self, name: str, dim: str, span: slice, whole: int) -> str:
-        """Add the part of a constant that is the range ``span`` of a dim, and return its name.
+        """Add a part of a constant, the range ``span`` along a dim, and return the name of that
+        part.
 
-        If the constant is broadcast along the dim, return the constant's own name.
+        If the constant does not vary along the dim (it is broadcast), return its own name.
 
         Args:
             name: the constant.
             dim: the dim.
-            span: the range of the part.
-            whole: size of the dim in the value that is sliced.
+            span: the range of indices of the part.
+            whole: the size that the dim has in the value that is sliced.
         """
         value = self.graph.values[name]
         if value.dims.get(dim, 1) != whole or whole == 1:

@@ -47,7 +47,7 @@ PASSES: dict[str, str] = {
     "held": "resolver.modes:held",
 }
 
-#: The pass that uses times, if they are measured.
+#: The pass that uses measured times, if there are any.
 MEASURED = "joint"
 
 #: The passes that ask libraries for further variants of nodes, which takes long.
@@ -82,8 +82,9 @@ def pass_of(name: str) -> Pass:
 
 
 def import_passes() -> None:
-    """Import the passes of all levels and what they use, while holding the lock that forks wait
-    for.
+    """Import the modules of the passes of all levels, and what they use.
+
+    Meanwhile the lock is held for which a fork of the process waits.
     """
     names = dict.fromkeys(chain.from_iterable(LEVELS.values()))
     modules = [PASSES.get(name, f"optimizer.{name}").partition(":")[0] for name in names]
@@ -144,8 +145,8 @@ def _check(
     Args:
         name: the name to check.
         known: the names that exist.
-        kind: what ``known`` are, for the message.
-        given: what the message shows instead of ``name``, if anything.
+        kind: the kind of things that ``known`` names, for the message.
+        given: the text that the message shows in place of ``name``; None shows ``name``.
     """
     if name not in known:
         raise InputError(f"optimize: no pass {given or name!r}; {kind}: {', '.join(known)}")
@@ -157,14 +158,15 @@ def simplify(
     preferences: Preferences = EVERY,
     only: Collection[tuple[str, str]] | None = None,
 ) -> Graph:
-    """Run the simplifications of a level, and return the new graph, with their names in ``passes``.
+    """Run the simplifications of a level on a graph. Return the new graph, whose ``passes`` has
+    their names.
 
     Args:
         graph: sealed; it is not changed.
         optimize: the level, or names of passes.
         preferences: which nodes are pinned, and which libraries may be used.
-        only: the rules and nodes to which ``rewrite`` is restricted, as (rule, name of the last
-            node); None is no restriction.
+        only: the rewrites to which the pass ``rewrite`` is restricted, as (rule, name of the last
+            node that the rule replaces); None is no restriction.
 
     Raises:
         InputError: the level or a pass does not exist.
@@ -188,8 +190,8 @@ def optimise(
     optimize: str | Sequence[str] = "all",
     settings: Settings | None = None,
 ) -> LoweredGraph:
-    """Run the passes of a level on a lowered graph, and return the new graph, with their names in
-    ``passes``.
+    """Run the passes of a level on a lowered graph. Return the new graph, whose ``passes`` has
+    their names.
 
     Raises:
         InputError: the level or a pass does not exist.

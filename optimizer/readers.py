@@ -32,8 +32,9 @@ class Readers:
             self._readers[name].remove(node)
 
     def inside(self, value: str, nodes: Container[str]) -> bool:
-        """Return whether only nodes named in ``nodes`` read a value; False if the value is an
-        output of the graph.
+        """Return whether only nodes whose names are in ``nodes`` read a value.
+
+        False if the value is an output of the graph.
         """
         readers = self._readers.get(value, ())
         return value not in self._delivered and all(node.name in nodes for node in readers)
@@ -43,21 +44,26 @@ class Readers:
         return self._maker.get(value)
 
     def of(self, value: str) -> Sequence[Node]:
-        """Return the nodes that read a value, once for each input; an empty sequence if the value
-        is an output of the graph.
+        """Return the nodes that read a value. A node is in the list once for each input by which it
+        reads the value.
+
+        The list is empty if the value is an output of the graph.
         """
         return () if value in self._delivered else self._readers.get(value, ())
 
     def alone(self, value: str) -> Node | None:
-        """Return the node that alone reads a value, by one input or several; None if several nodes
-        or none read it, or if it is an output of the graph.
+        """Return the only node that reads a value; it may read the value by several of its inputs.
+
+        Returns None if no node or several nodes read the value, or if it is an output of the graph.
         """
         nodes = self.of(value)
         return nodes[0] if nodes and all(node is nodes[0] for node in nodes) else None
 
     def only(self, value: str) -> Node | None:
-        """Return the node that alone reads a value, by one input; None if several inputs or none
-        read it, or if it is an output of the graph.
+        """Return the only node that reads a value, by a single one of its inputs.
+
+        Returns None if no input or several inputs read the value, or if it is an output of the
+        graph.
         """
         nodes = self.of(value)
         return nodes[0] if len(nodes) == 1 else None

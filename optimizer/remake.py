@@ -19,7 +19,7 @@ def remade(graph: LoweredGraph, problem: Problem, chosen: Mapping[str, int]) -> 
     Args:
         graph: the lowered graph; it is not changed.
         problem: the variants of the graph's nodes.
-        chosen: the index of the variant by node; other nodes keep their variants.
+        chosen: the index of the new variant, by node. A node that it lacks keeps its variant.
     """
     variants = {node: problem.variants[node][number] for node, number in chosen.items()}
     others = {n: v for n, v in variants.items() if v is not problem.nodes[n].variant}

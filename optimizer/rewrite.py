@@ -45,20 +45,21 @@ def rewrite(
     native: bool = True,
     only: Collection[tuple[str, str]] | None = None,
 ) -> Graph:
-    """Return the same network with each match of a rule's pattern replaced by the rule's result.
+    """Return the same network with each match of a rule's pattern replaced by what the rule makes.
 
-    A match stays as it is if one of its nodes is pinned, or if a node outside the match, or an
-    output of the graph, needs a value inside it.
+    A match stays if one of its nodes is pinned. It stays, too, if a value inside it is read by a
+    node outside it, or is an output of the graph.
 
     Args:
         graph: sealed; it is not changed.
         preferences: which nodes are pinned, and which libraries may be used.
         rules: the names of the rules that may be applied; None is all.
         off: the names of rules that may not be applied.
-        native: True also keeps a match if each of its operators has a native invoker in an allowed
-            library, and an operator of the result has none.
-        only: pairs of a rule and the last node of a match, to which the search is restricted, such
-            as the ``applied`` of the same network's graph for other sizes; None is no restriction.
+        native: True also keeps a match whose replacement would leave native code: each operator of
+            the match has a native invoker in an allowed library, and an operator of the replacement
+            has none.
+        only: the matches to which the search is restricted, as (rule, name of the last node), such
+            as ``applied`` of a graph of the same network for other sizes; None is no restriction.
     """
     by_root = defaultdict[str, list[tuple[Rule, Apply]]](list)
     operators = {info_of(node.op).name for node in graph.nodes.values()}
@@ -97,11 +98,13 @@ class _Rewriting:
         graph: the graph.
         readers: the makers and readers of its values.
         preferences: which nodes are pinned, and which libraries may be used.
-        native: as for ``rewrite``.
-        before: new nodes, by the node that they come before.
-        done: pairs of a rule and a node at which it was applied: each once, so that the pass ends.
+        native: the argument of this name of ``rewrite``.
+        before: by name of a node, the new nodes that come before it in running order.
+        done: (rule, name of the last node) of each replacement. Each is made once only, so that the
+            pass ends.
         count: how often each rule was applied.
-        runs_native: whether an operator has a native invoker, by the names asked for so far.
+        runs_native: by name of an operator asked for so far, whether it has a native invoker in an
+            allowed library.
     """
 
     graph: Graph
@@ -114,8 +117,9 @@ class _Rewriting:
     runs_native: dict[str, bool] = field(default_factory=dict)
 
     def apply(self, rule: Rule, pattern: Apply, root: Node) -> bool:
-        """Apply a rule to the first usable match whose last node is ``root``; return False if there
-        is none.
+        """Apply a rule to the first match that it can replace and whose last node is ``root``.
+
+        Returns False if there is no such match.
 
         Args:
             rule: the rule.
@@ -141,8 +145,10 @@ class _Rewriting:
         return False
 
     def _worse(self, met: Matched, new: _Replacement) -> bool:
-        """Return whether the replacement ``new`` has a call-back into Python although the match
-        ``met`` runs in native code; False unless ``native``.
+        """Return whether ``new`` has a node that calls back into Python, although all nodes of the
+        match ``met`` run in native code.
+
+        False if the field ``native`` is False.
         """
         given, values = self.graph.values, ChainMap(new.values, self.graph.values)
         return (
@@ -170,8 +176,8 @@ class _Rewriting:
         return self.preferences.pinned(node.name, info_of(node.op).name) is not None
 
     def _match(self, met: Matched, root: Node) -> Match:
-        """Return a match in the form that rules read: with values and constants instead of their
-        names.
+        """Return the match ``met`` in the form that rules read: it has the values and constants
+        themselves, not their names.
         """
         values = {hole: self.graph.values[name] for hole, name in met.values.items()}
         arrays: dict[str, Any] = {
@@ -205,8 +211,9 @@ class _Rewriting:
             self.readers.add(node)
 
     def order(self) -> Iterator[tuple[str, Node]]:
-        """Yield the name and node of all nodes in running order: new ones before the node whose
-        replacement they are part of.
+        """Yield (name, node) of all nodes in running order.
+
+        New nodes come right before the node that has the result of their replacement.
         """
         early = {node.name for nodes in self.before.values() for node in nodes}
         for name, node in self.graph.nodes.items():
@@ -240,8 +247,10 @@ class _Replacement:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def build(self, template: Apply) -> bool:
-        """Build the nodes of ``template``, the rule's result; return False if an operator refuses
-        its operands, or if the result differs from the match's output in type or sizes.
+        """Build the nodes of ``template``, the result that a rule makes.
+
+        Returns False if an operator refuses its operands, or if the result differs from the match's
+        output in type or sizes.
         """
         [result, *_], wanted = self.root.outputs, self.match.output
         try:
@@ -261,8 +270,10 @@ class _Replacement:
         return True
 
     def _operand(self, pattern: Pattern) -> VTensor | None:
-        """Build the nodes of ``pattern``, a part of the rule's result, and return its value; None
-        for a hole without a value.
+        """Build the nodes of ``pattern``, a part of what the rule makes, and return the value that
+        they compute.
+
+        Returns None for a hole (a variable of the pattern) that is bound to no value.
         """
         match pattern:
             case Hole(name):
@@ -280,8 +291,10 @@ class _Replacement:
         raise AssertionError("a rule's result has no alternatives")
 
     def _parameter(self, given: object) -> Any:
-        """Return the value of an operator's parameter: ``given``, or what ``parameters`` has for
-        its name if it is ``Named``; None if that is missing.
+        """Return the value of an operator's parameter: ``given`` itself, if it is not ``Named``.
+
+        A ``Named`` parameter has the value in ``parameters`` under its name; None if that is
+        missing.
         """
         return self.parameters.get(given.name) if isinstance(given, Named) else given
 

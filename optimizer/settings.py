@@ -26,23 +26,24 @@ class Settings:
     Attributes:
         objective: ``shared`` (bytes that Transforms move, identical ones once), ``paper`` (edges
             whose ends differ) or ``time`` (nanoseconds of kernels and Transforms, as measured);
-            empty is the pass's own: bytes for EWO, estimated nanoseconds for the joint choice.
-        clock: measured times, for the objective ``time``; else None.
+            empty is the pass's own objective: bytes for EWO, estimated nanoseconds for the joint
+            choice.
+        clock: the clock that measures times, for the objective ``time``; else None.
         speeds: returns the rates that libraries reach on this machine, for estimates; called when
             the first estimate is made. None uses declared rates.
-        probe: times nodes that may be far from their estimates, if ``clock`` is None; None times
-            nothing.
+        probe: if ``clock`` is None, a clock that measures only nodes whose time may be far from the
+            estimate; None measures nothing.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
         only: names of the nodes whose variants the joint choice may change; None is all.
         allowed: the error that results may have, if ``clock`` measures; None admits no approximate
             variants.
-        room: bytes by which packed constants may exceed those of the resolver's variants; None is
-            no limit.
+        room: the bytes that packed constants may take beyond those of the resolver's variants; None
+            for no limit.
         price: a charge for each Transform on top of its time, as a fraction of the time of all
             nodes.
-        light: True makes ``absorb`` keep each Transform that has a heavy reader, one dominated by
-            arithmetic: its removal hardly ever gains time.
+        light: True makes the pass ``absorb`` keep a Transform that has a heavy reader (a node
+            dominated by arithmetic). Its removal hardly ever saves time.
 
     Raises:
         InputError: the objective is unknown, or it is ``time`` without a clock, or another with a

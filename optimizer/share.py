@@ -1,4 +1,4 @@
-"""Equal Transforms of one value become one Transform, also if other nodes use the value."""
+"""Equal Transforms of one value become one Transform, even if other nodes read the value itself."""
 
 from __future__ import annotations
 

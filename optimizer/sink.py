@@ -1,6 +1,7 @@
-"""A Transform moves below or above a node if that costs less.
+"""A Transform moves to after a node, or to before it, if that costs less.
 
-A node that a Transform can pass has variants for both of its layouts; no operator is named here.
+A node that a Transform can pass has variants for both layouts of the Transform. No operator is
+named here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from optimizer.remake import remade
 from optimizer.settings import Settings
 from resolver.lowered import LoweredGraph, OpNode
 
-#: Returns whether a pass may choose a variant, by its index, of a node, given the present choice.
+#: A function that returns whether a pass may choose a variant for a node. Its arguments: the
+#: problem, the node, the present choice, the index of the variant.
 Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
 
 
@@ -28,13 +30,13 @@ def rise(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG0
 
 
 def _with_improvements(graph: LoweredGraph, fits: Fits, downwards: bool) -> LoweredGraph:
-    """Change one node's variant after another while the cost falls, and return the new graph.
+    """Change the variant of one node after another as long as the cost falls. Return the new graph.
 
-    The cost is a pair of whole numbers, at least 0, that each change lowers, so the pass ends.
+    The cost is (bytes, number of Transforms). Each change lowers it, so the pass ends.
 
     Args:
         graph: the lowered graph; it is not changed.
-        fits: returns whether a variant may be chosen.
+        fits: returns whether a node may get a variant; its arguments are those of ``Fits``.
         downwards: True visits the nodes in running order, False in reverse order.
     """
     settled = graph.certificate is not None and graph.certificate.settled
@@ -55,8 +57,8 @@ def _improved(problem: Problem, node: OpNode, chosen: dict[str, int], fits: Fits
     Args:
         problem: the nodes and their variants.
         node: the node.
-        chosen: the present choice, index of variant by node, which is updated.
-        fits: returns whether a variant may be chosen.
+        chosen: the present choice: the index of the variant by node. The new variant is set in it.
+        fits: returns whether a node may get a variant; its arguments are those of ``Fits``.
     """
     around: Iterable[str] = {*node.inputs, *node.outputs} & problem.uses.keys()
     current = chosen.get(node.name, 0)
@@ -74,8 +76,8 @@ def _improved(problem: Problem, node: OpNode, chosen: dict[str, int], fits: Fits
 
 
 def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], number: int) -> bool:
-    """Return whether variant ``number`` wants some input in the layout in which that input is made
-    in the choice ``chosen``.
+    """Return whether the node's variant with index ``number`` reads some input in the layout in
+    which the choice ``chosen`` makes that input.
     """
     changed = {**chosen, node.name: number}
     ends = problem.edges(changed, node.inputs)
@@ -85,8 +87,8 @@ def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], nu
 def _makes_what_is_wanted(
     problem: Problem, node: OpNode, chosen: dict[str, int], number: int
 ) -> bool:
-    """Return whether variant ``number`` makes some output in a layout that a reader wants in the
-    choice ``chosen``.
+    """Return whether the node's variant with index ``number`` makes some output in a layout in
+    which the choice ``chosen`` wants it.
     """
     changed = {**chosen, node.name: number}
     return any(made == wanted for _, made, wanted, _ in problem.edges(changed, node.outputs))

@@ -2,10 +2,11 @@
 
     picks(relu(x * w + r))  becomes  relu(thinned(x * w) + slice(r))
 
-``picks`` reads every second element, or every n-th, along some dims: a window of one element with
-strides of 2 does. Where all readers of a value pick the same elements, the window that computes it
-takes larger strides, and computes these alone. Element-wise nodes between the two then work on
-fewer elements; their other operands are computed with larger strides too, or sliced.
+``picks`` is a node that reads every second element, or every n-th, along some dims, such as a
+window of one element with strides of 2. If all readers of a value pick the same elements, the
+window that computes the value gets larger strides and computes only these elements. Element-wise
+nodes between the two then work on fewer elements. Their other operands are computed with larger
+strides, too, or sliced.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Picks, Thins
 
-#: The stride between elements that are read, by dim.
+#: The stride of the elements that are read along each dim, by dim.
 Steps = Mapping[str, int]
 
-#: The most element-wise nodes in a row that are followed from a value back to its windows.
+#: The most consecutive element-wise nodes between a value and the windows that compute it.
 DEPTH = 100
 
 
 def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """Return the same network without those elements of values that are not read.
+    """Return the same network in which elements of values that no node reads are not computed.
 
-    A value keeps all its elements if it is an output, if no window computes it, or if more operands
-    would be sliced than windows thinned.
+    A value keeps all its elements in these cases: it is an output of the graph; no window computes
+    it; or more operands would have to be sliced than windows get larger strides.
 
     Args:
         graph: sealed; it is not changed.
@@ -62,10 +63,11 @@ def _cutting(preferences: Preferences, device: str) -> bool:
 
 
 def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]] | None:
-    """Return the strides, by dim, with which all of ``nodes`` read their first input, and by name
-    new nodes that read the thinned input instead.
+    """Return the strides, by dim, with which all of ``nodes`` read their first input; and, by name,
+    nodes that read that input without strides.
 
-    None if the nodes differ in strides, or one of them reads every element.
+    The latter replace ``nodes`` if the input is thinned: computed only at these strides. Returns
+    None if the nodes differ in strides, or if one reads every element.
     """
     thinned_nodes, all_steps = dict[str, Node](), list[Steps]()
     for node in nodes:
@@ -85,17 +87,18 @@ def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]
 
 @dataclass
 class _Thinning:
-    """The changes that thin a value and the values from which it is computed.
+    """The changes that thin a value, so that only elements at some strides are computed, and thin
+    the values from which it is computed.
 
     Attributes:
         graph: the graph, which is not changed.
         readers: the makers and readers of its values.
-        steps: the stride by dim: of every so many elements one remains.
-        cutting: True if values that stay whole may be sliced.
+        steps: the strides by dim: of so many elements along the dim, one remains.
+        cutting: True if slices may be added, for values that keep all elements.
         values: the changed values by name.
         nodes: the changed nodes by name.
-        cuts: the new slices, by the value that they slice.
-        windows: the number of windows with larger strides.
+        cuts: the new slices, by the name of the value that each slices.
+        windows: the number of windows that got larger strides.
     """
 
     graph: Graph
@@ -108,8 +111,10 @@ class _Thinning:
     windows: int = 0
 
     def thin_value(self, value: str, depth: int = 0) -> bool:
-        """Thin a value; return False if its maker is neither a window nor element-wise, or has an
-        operand that can neither be thinned nor sliced.
+        """Thin a value: let only its elements at the strides ``steps`` be computed.
+
+        Returns False if the node that makes the value is neither a window nor element-wise. Returns
+        False, too, if an operand of that node can neither be thinned nor sliced.
 
         Args:
             value: name of the value.
@@ -133,10 +138,11 @@ class _Thinning:
         return self._computed(self.nodes[node.name])
 
     def _operand(self, name: str, depth: int) -> str:
-        """Return the name that a node reads instead of ``name``; empty if the value can neither be
-        thinned nor sliced.
+        """Return the name of the value that a node reads in place of the value ``name``: thinned or
+        sliced.
 
-        ``depth`` is as for ``thin_value``.
+        Empty if the value can neither be thinned nor sliced. ``depth`` is the number of
+        element-wise nodes between the operand and the value thinned first.
         """
         dims = self.graph.values[name].dims
         if all(dims.get(dim, 1) == 1 for dim in self.steps):
@@ -148,10 +154,10 @@ class _Thinning:
         return self._cut(name)
 
     def _cut(self, name: str) -> str:
-        """Add a slice of a value that stays whole, and return the slice's name; empty if slices are
-        not allowed.
+        """Add a slice of a value that keeps all its elements, and return the name of the slice.
 
-        Strides have to divide the sizes of dims: libraries can then read the slice in place.
+        Empty if slices are not allowed, or if a stride does not divide the size of its dim. If it
+        does, libraries can read the slice in place.
         """
         if name in self.cuts:
             return self.cuts[name].name
@@ -169,9 +175,10 @@ class _Thinning:
         return slice_name
 
     def _computed(self, node: Node) -> bool:
-        """Add the value that a changed node makes; return whether it has the thinned sizes.
+        """Add the value that a changed node makes; return whether its sizes are those of the
+        thinned value.
 
-        False also if the operator refuses its operands.
+        False, too, if the operator refuses its operands.
         """
         operands = [self.values.get(n) or self.graph.values[n] for n in node.inputs]
         try:
@@ -185,9 +192,10 @@ class _Thinning:
         return wanted is None or dict(out.dims) == wanted
 
     def order(self, others: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
-        """Yield the name and node of all nodes in order: changed ones in place of the former ones.
+        """Yield (name, node) of all nodes in running order, changed nodes in place of the former
+        ones.
 
-        A slice comes as early as possible, so that it precedes windows to which a reader may be
+        A slice comes as early as possible, so that it is before a window to which its reader may be
         fused.
 
         Args:

@@ -1,9 +1,13 @@
-"""Background work: it yields to foreground requests and stops once it is not wanted any more.
+"""Background work: it sleeps while foreground work runs, and stops once it is not wanted any more.
+
+Foreground work is work whose result a caller waits for (``in_front``). Background work is work for
+which nobody waits; it runs in a block of ``stopping``.
 
 The handler of a signal may raise an exception between any two calls, also between entering a block
-and its first line. State that threads share is therefore changed by functions that get the work of
-the block (``in_front``). A ``with`` statement may only change the context of the calling thread, in
-a copy that is dropped afterwards (``BackgroundTask.now``, ``Executor.planning``).
+and its first line. State that threads share is therefore changed by functions that take the work as
+an argument (``in_front``), not by ``with`` statements. A ``with`` statement may only change the
+context of the calling thread, in a copy that is dropped afterwards (``BackgroundTask.now``,
+``Executor.planning``).
 """
 
 from __future__ import annotations
@@ -19,10 +23,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: After WORK_S seconds of CPU time, background work sleeps SLEEP_FACTOR times as long as it worked,
-#: at most LONGEST_SLEEP_S seconds. Next to back-to-back runs it so uses a fifth of one processor.
+#: at most LONGEST_SLEEP_S seconds. Next to back-to-back runs it thus uses a fifth of one processor.
 WORK_S, SLEEP_FACTOR, LONGEST_SLEEP_S = 0.005, 4, 0.1
 
-#: SLEEP_FACTOR of urgent work, whose result may be waited for soon: half of one processor.
+#: As SLEEP_FACTOR, for urgent work, for whose result somebody may soon wait. It thus uses half of
+#: one processor.
 URGENT_SLEEP_FACTOR = 1
 
 #: Poll interval of sleeping work, in seconds.
@@ -30,11 +35,12 @@ POLL_S = 0.002
 
 
 class _BackgroundWork:
-    """Background work of one context.
+    """State of the background work that runs in one context.
 
     Args:
         over: returns True once the work is not wanted any more.
-        hurries: returns True while the work need not sleep; None if it always has to.
+        hurries: returns True while the work need not sleep after it has worked; None if it always
+            has to.
     """
 
     def __init__(self, over: Callable[[], bool], hurries: Callable[[], bool] | None) -> None:
@@ -42,8 +48,9 @@ class _BackgroundWork:
         self._since = thread_time()
 
     def yield_to_foreground(self) -> None:
-        """Sleep while foreground work runs, at most LONGEST_SLEEP_S seconds: the foreground work
-        may be waiting for a lock that this work holds.
+        """Sleep while foreground work runs, at most LONGEST_SLEEP_S seconds.
+
+        The limit is needed: the foreground work may be waiting for a lock that this work holds.
         """
         left = LONGEST_SLEEP_S
         while left > 0 and _threads_in_front() and not self.over():
@@ -67,7 +74,8 @@ class _BackgroundWork:
 
 _work: ContextVar[_BackgroundWork | None] = ContextVar("vtensor_work", default=None)
 
-#: Ids of the threads in the foreground, by process id: a forked child has none of its parent's.
+#: Ids of the threads that do foreground work, by process id, since a forked child has none of the
+#: threads of its parent.
 _foreground_threads: dict[int, set[int]] = {}
 
 
@@ -88,8 +96,8 @@ def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None
 
     Args:
         over: returns True once the work is not wanted any more.
-        hurries: returns True while the work need not sleep, since no run is in progress or its
-            result is waited for; None if it always has to.
+        hurries: returns True while the work need not sleep after it has worked: no run is in
+            progress, or somebody waits for the work's result. None if it always has to sleep.
     """
     token = _work.set(_BackgroundWork(over, hurries))
     try:
@@ -99,9 +107,10 @@ def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None
 
 
 def in_front(work: Callable[[], T]) -> T:
-    """Run ``work`` in the foreground, since its result is waited for, and return the result.
+    """Run ``work`` as foreground work and return its result, for which the caller waits.
 
-    Background work sleeps meanwhile: Python runs one thread at a time.
+    Background work sleeps meanwhile, since Python runs one thread at a time. If the caller is
+    itself background work, ``work`` stays in the background.
     """
     threads, thread_id = _threads_in_front(), threading.get_ident()
     if _work.get() is not None or thread_id in threads:
@@ -114,9 +123,10 @@ def in_front(work: Callable[[], T]) -> T:
 
 
 def behind(work: Callable[[], T]) -> T:
-    """Run ``work``, which waits for other threads, with this thread out of the foreground.
+    """Run ``work``, and do not count this thread as foreground work meanwhile.
 
-    The other threads may run background work, which sleeps while a thread is in the foreground.
+    ``work`` waits for other threads. These may run background work, which sleeps while any thread
+    is in the foreground.
 
     Returns:
         The result of ``work``.
@@ -133,10 +143,11 @@ def behind(work: Callable[[], T]) -> T:
 
 @contextmanager
 def giving_way(wanted: Callable[[], object]) -> Iterator[None]:
-    """Let background work inside the block stop also once ``wanted()`` is true.
+    """Stop background work inside the block once ``wanted()`` is true, or for its own reason.
 
     Args:
-        wanted: returns a true value if a request waits for what the background work occupies.
+        wanted: returns a true value if a request waits for something that the background work
+            holds, such as a lock.
     """
     work = _work.get()
     if work is None:
@@ -148,8 +159,8 @@ def giving_way(wanted: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def in_no_hurry() -> Iterator[None]:
-    """Let urgent background work inside the block sleep as much as background work that is not
-    urgent.
+    """Ignore ``hurries`` of background work inside the block: the work sleeps after it has worked,
+    even if it is urgent.
     """
     work = _work.get()
     if work is None:
@@ -160,12 +171,13 @@ def in_no_hurry() -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Sleep while foreground work runs, then return if this context's work is still wanted.
+    """Let background work pause, or stop it. Called often by code that may be background work.
 
-    Outside background work the call returns at once.
+    Sleep while foreground work runs, and after some CPU time has been used. Outside background work
+    the call returns at once.
 
     Raises:
-        Stopped: the work is not wanted any more.
+        Stopped: the background work of this context is not wanted any more.
     """
     work = _work.get()
     if work is not None:
@@ -176,7 +188,9 @@ def checkpoint() -> None:
 
 
 def nobody_waits() -> bool:
-    """Return whether this context runs background work, which is queued in small parts between
-    runs.
+    """Return whether this context runs background work.
+
+    Nobody waits for its result. It goes to the executor in small parts, so that runs pass in
+    between.
     """
     return _work.get() is not None

@@ -20,8 +20,8 @@ T = TypeVar("T")
 #: A function that sets the number of OpenBLAS's threads and returns the number before.
 Setter = Callable[[int], int]
 
-#: Held from a change of the number of threads until it is undone. Forks wait for the lock, so that
-#: no child begins with the changed number.
+#: Lock that is held from a change of the number of threads until the change is undone. Forks wait
+#: for it, so that no child process begins with the changed number.
 _thread_count_lock = process_lock(0)
 
 
@@ -49,9 +49,9 @@ def on_one_thread(work: Callable[[], T]) -> T:
 def _setter() -> Setter | None:
     """Return a function that sets the number of OpenBLAS's threads and returns the number before.
 
-    None if NumPy uses another library or an old OpenBLAS. OpenBLAS's own function would start its
-    threads, which spin; as long as none has started, the returned function writes the number into
-    OpenBLAS's variable instead.
+    None if NumPy uses another library or an old OpenBLAS. OpenBLAS's own function would start
+    OpenBLAS's threads, which then spin. As long as no such thread has started, the returned
+    function writes the number into OpenBLAS's variable instead.
     """
     core = sys.modules.get("numpy._core._multiarray_umath")
     try:

@@ -1,7 +1,7 @@
 """Memory: buffers with an owner, and the storage of a VTensor on top of one.
 
-A buffer is bytes that keep their owner alive. Several storages may share one buffer: an alias moves
-nothing.
+A buffer is an array of bytes, together with the object that owns them; it keeps this owner alive.
+Several storages may use one buffer without a copy.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def fresh_pages(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 class Buffer:
-    """A run of bytes and its owner.
+    """Contiguous bytes, and the object that owns them.
 
     Args:
-        memory: one-dimensional array of bytes; it keeps the owner alive.
+        memory: one-dimensional array of bytes, which keeps the owner of the bytes alive.
     """
 
     __slots__ = ("memory",)
@@ -108,7 +108,7 @@ class _InMemory:
         return array if tensor.base is None else array.reshape(list(tensor.dims.values()))
 
     def part(self, tensor: VTensor) -> Part | None:
-        """Return the elements in place, under the dim names of ``tensor``.
+        """Return the elements, not copied, with their layout under the dim names of ``tensor``.
 
         None if no layout describes the elements under these dims.
 
@@ -127,7 +127,7 @@ class _InMemory:
         extents: Mapping[str, int],
         layout: Layout | None = None,
     ) -> ArrayStorage:
-        """Return a storage whose memory is ``array``.
+        """Return a storage whose memory is ``array``; nothing is copied.
 
         Args:
             array: the elements, with an axis per axis of the layout, or per dim without a layout.
@@ -151,13 +151,16 @@ class _InMemory:
 
 
 class TensorStorage(_InMemory):
-    """The memory of one VTensor: a buffer seen in a layout.
+    """The memory of one VTensor: a buffer whose bytes are read as elements in a layout.
+
+    A storage is *bound* once it has a buffer, or a function that will return one. A storage may
+    also use the memory of another storage; ``root`` is then the storage that owns the memory.
 
     Args:
         dtype: element type.
         extents: sizes by dim.
         layout: layout of the elements.
-        buffer: the memory; None if it is bound later.
+        buffer: the memory; None leaves the storage without memory until ``bind``.
         constant: whether the values never change.
     """
 
@@ -245,10 +248,10 @@ class TensorStorage(_InMemory):
         extents: Mapping[str, int] | None = None,
         layout: Layout | None = None,
     ) -> TensorStorage:
-        """Return a storage without memory, and otherwise equal to ``other``.
+        """Return a storage that equals ``other`` but has no memory yet.
 
         Args:
-            other: the storage whose type, constancy and size in bytes the new one has.
+            other: gives the new storage its element type, its size in bytes, and ``constant``.
             extents: sizes by dim; None takes those of ``other``.
             layout: layout of the elements; None takes that of ``other``.
         """
@@ -273,8 +276,9 @@ class TensorStorage(_InMemory):
 
     @property
     def buffer(self) -> Buffer:
-        """The buffer of ``root``, the storage that owns the memory; deferred values are computed
-        now.
+        """The buffer of ``root``, the storage that owns the memory.
+
+        If only a function is known that returns the buffer, it is called now.
 
         Raises:
             ContractError: no memory is bound yet.
@@ -289,7 +293,10 @@ class TensorStorage(_InMemory):
 
     @property
     def untouched(self) -> bool:
-        """True if ``root`` has no memory yet, even if deferred values will give it."""
+        """True if ``root``, the storage that owns the memory, has no buffer yet.
+
+        It may still have a function that will return one.
+        """
         return self.root._buffer is None
 
     @property
@@ -302,7 +309,7 @@ class TensorStorage(_InMemory):
 
     @property
     def begin(self) -> int:
-        """Offset of this storage in the memory of ``root``, in bytes."""
+        """Offset of this storage's first byte in the buffer of ``root``, in bytes."""
         storage, begin = self, 0
         while storage._owner is not None:
             begin += storage._begin
@@ -321,7 +328,7 @@ class TensorStorage(_InMemory):
 
     @property
     def bound(self) -> bool:
-        """True if ``root`` has memory, or a function that will give it at the first use."""
+        """True if ``root`` has a buffer, or a function that will return one at the first use."""
         return self.root._buffer is not None or self.root._source is not None
 
     def bind(self, buffer: Buffer) -> None:
@@ -336,24 +343,26 @@ class TensorStorage(_InMemory):
         self._array = None
 
     def bind_later(self, buffer: Callable[[], Buffer]) -> None:
-        """Release the memory, and let ``buffer()`` give the next one when it is first used."""
+        """Release the memory; at the next use, call ``buffer()`` and take its result as the
+        memory.
+        """
         self.release()
         self._source = buffer
 
     def release(self) -> None:
-        """Release the memory; a function given to ``bind_later`` or ``deferred`` stays and gives it
-        again at the next use.
+        """Release the memory. A function given to ``bind_later`` or ``deferred`` is kept, and
+        called again at the next use.
         """
         self._buffer = None
         self._array = None
 
     def forget(self) -> None:
-        """Release the memory and the function that would give it again."""
+        """Release the memory, and the function given to ``bind_later`` or ``deferred``."""
         self._source = None
         self.release()
 
     def share(self, other: TensorStorage) -> None:
-        """Use another storage's memory: the same bytes under these dims and this layout.
+        """Use the memory of ``other``: the same bytes, read with this storage's dims and layout.
 
         Raises:
             LayoutError: the two storages differ in number of bytes.
@@ -363,13 +372,14 @@ class TensorStorage(_InMemory):
         self.lie_in(other)
 
     def lie_in(self, other: TensorStorage, begin: int = 0) -> None:
-        """Use part of another storage's memory, from byte ``begin`` on, and so do all storages that
-        share this one's memory.
+        """Use the part of the memory of ``other`` that begins at byte ``begin``.
 
-        If ``other`` is one of those, this storage stays the owner and has to be bound again.
+        Storages that share this storage's memory then use that part, too. If ``other`` itself
+        shares this storage's memory, this storage stays the owner, without memory until the next
+        ``bind``.
 
         Raises:
-            LayoutError: the other storage has no such part.
+            LayoutError: the part would begin before ``other`` or end behind it.
         """
         if not 0 <= begin <= other.nbytes - self.nbytes:
             raise LayoutError(f"{other.nbytes} bytes hold no {self.nbytes} from {begin} on")
@@ -393,7 +403,12 @@ class TensorStorage(_InMemory):
 
 
 def _packed(array: np.ndarray[Any, Any], dims: list[str], layout: Layout) -> Buffer:
-    """Return a buffer of an array's values in a layout; the array's axes are ``dims``."""
+    """Return a new buffer with the values of ``array`` in ``layout``, or the array's own memory if
+    it has this layout already.
+
+    Args:
+        dims: the names of the array's axes.
+    """
     return Buffer.wrap(contiguous(pack(array, dims, layout)))
 
 

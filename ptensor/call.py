@@ -1,9 +1,9 @@
 """The call of an invoker in progress, in one of three modes.
 
-PARTIAL stops at ``lib_tagger`` and yields a variant: one layout per operand. NORMAL continues to
-the library. RECORD continues too, but the library's steps are collected instead of executed. The
-mode and the call are context variables: each thread, and each attempt of the dispatcher, has its
-own.
+In mode PARTIAL the call ends at ``lib_tagger``; its result is a variant, with one layout per
+operand. In mode NORMAL the library is then called. In mode RECORD it is called too, but its steps
+are collected instead of executed. The mode and the call are context variables: each thread, and
+each attempt of the dispatcher, has its own.
 
 Source: the paper, sections 4.3 and 5.1.
 """
@@ -46,14 +46,20 @@ class Mode(Enum):
 
 
 class Decline(Unfit):  # not an error: the dispatcher tries the next library
-    """Raised by an invoker before it calls ``lib_tagger``, or by a guideline, to refuse a call; its
-    text is the reason.
+    """Raised to refuse a call: by an invoker before it calls ``lib_tagger``, or by a library's
+    guideline. The text is the reason.
     """
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A library that did not take a call: its priority for the operator, its name, and why."""
+    """A library that declined a call, or was not asked about it.
+
+    Attributes:
+        priority: the library's priority for the operator.
+        library: the library's name.
+        reason: why it did not take the call.
+    """
 
     priority: int
     library: str
@@ -65,8 +71,9 @@ class Requirement:
     """The layouts that an invoker required of one operand.
 
     Attributes:
-        layouts: one layout, or alternatives in order of preference; empty is ANY.
-        file, line: place in the invoker's code.
+        layouts: one layout, or alternatives in order of preference. Empty if the invoker asked for
+            ``Layout.ANY``: it takes any layout.
+        file, line: where the invoker's code states the requirement.
     """
 
     layouts: tuple[Layout, ...]
@@ -88,32 +95,34 @@ class Requirement:
         return f"{wanted} ({self.file}:{self.line})"
 
 
-#: Source of a time: ``measured`` on this machine; ``calibrated``, estimated from speeds that the
-#: library reaches on this machine; ``declared``, estimated from what the library declares.
+#: Where a time comes from. ``measured``: it was measured on this machine. ``calibrated``: it is
+#: estimated from speeds that the library reaches on this machine. ``declared``: it is estimated
+#: from speeds that the library's description declares.
 Basis = Literal["measured", "calibrated", "declared"]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a node, or a node with a run of followers.
+    """One way to run a node, alone or together with followers that are fused into it.
 
     Attributes:
         library: the library whose code runs.
-        forms: layout and device of each operand, inputs first.
+        forms: layout and device of each operand of the node and its followers, inputs first.
         requirements: the requirement of each operand; empty if no invoker was asked yet.
         refused: the libraries that were asked before ``library`` and declined.
-        kernel: the library's name for the code, which it gets back with the variant; empty if the
-            library chooses.
-        ns: nanoseconds of a run; None if unknown.
-        basis: source of ``ns``.
+        kernel: the library's name of its kernel, by which it finds the kernel again; empty if the
+            library chooses one itself.
+        ns: time of one execution in nanoseconds; None if unknown.
+        basis: where ``ns`` comes from, see ``Basis``.
         error: the norm of the error that the variant adds to a result, relative to the result's
             norm.
         followers: names of the fused nodes, in order.
-        reference: True if the library has only reference code for the variant.
+        reference: True if the library has only reference code for the variant, which is slow.
         inexact: True if the variant is approximate: its results differ by more than the order of
             sums.
-        pieces: variants of the node and of each follower, in order, if followers run in steps of
-            their own; ``forms`` and ``ns`` are then of all of them together. Else empty.
+        pieces: empty if the node and its followers run in one step. Else the variants of the node
+            and of each follower, in order: each runs in a step of its own, and ``forms`` and ``ns``
+            are for all of them together.
     """
 
     library: str
@@ -135,7 +144,11 @@ class Variant:
         return tuple(form.layout for form in self.forms)
 
     def lying(self, layouts: Sequence[Layout]) -> Variant:
-        """Return this variant with operands in other layouts, one for each, on the same device."""
+        """Return this variant with other layouts of its operands, on the same device.
+
+        Args:
+            layouts: a layout for each operand, inputs first.
+        """
         return replace(self, forms=forms_on(self.forms[0].device, layouts))
 
 
@@ -157,7 +170,9 @@ class Step(Protocol):
 
 
 class Routine(Protocol):
-    """A library call that an invoker has described before it calls ``lib_tagger``."""
+    """The description of a library call. An invoker returns it; only after ``lib_tagger`` is the
+    call made.
+    """
 
     @property
     def heavy(self) -> bool:
@@ -165,8 +180,9 @@ class Routine(Protocol):
 
     @property
     def each(self) -> bool:
-        """True if operands that ask for ANY may get different layouts, provided that the library
-        confirms them.
+        """True if operands for which the invoker asks for ANY may get different layouts.
+
+        The library still has to confirm the combination. If False, these operands share one layout.
         """
 
     @property
@@ -180,11 +196,16 @@ class Routine(Protocol):
         """
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layouts that the library prefers, by operand index."""
+        """Return the layouts that the library prefers for operands of the call, by operand
+        index.
+        """
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """Return None if the library takes the call with ``row``, one layout per operand; else the
-        reason.
+        """Return None if the library takes the call with these layouts, else the reason why not.
+
+        Args:
+            call: the call.
+            row: a layout for each operand of the call.
         """
 
     def variants(self, call: Call) -> Iterable[Variant]:
@@ -192,31 +213,33 @@ class Routine(Protocol):
 
 
 class Evaluation(ABC):
-    """One way to evaluate invokers; the resolver and the runtime have classes of their own, whose
-    objects ``installed`` puts in place.
+    """A way to evaluate invokers, such as partial evaluation or recording. ``installed`` puts one
+    in place.
     """
 
     mode: Mode
     #: The largest relative error that results may have; at 0 approximate calls are declined.
     tolerance: float = 0.0
-    #: Whether operands may be stored in types that round them; no plan counts that error.
+    #: True if operands may be stored in types that round them. No plan accounts for that error.
     rounding: bool = False
-    #: Whether variants come from a plan for other sizes: then the conditions of invokers are
-    #: checked again, and libraries confirm their calls again.
+    #: True if variants come from a plan for other sizes. The conditions of invokers are then
+    #: checked again, and libraries are asked again whether they take their calls.
     confirming: bool = False
 
     def decided(self, call: Call) -> None:  # noqa: B027  # only probing needs it
-        """Take note of a call whose variant has just been decided; its routine is still set."""
+        """Take note of a call whose variant has just been decided. ``call.routine`` is still
+        set.
+        """
 
     @abstractmethod
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Run or record a native step.
+        """Execute a native step, or record it.
 
         Args:
             call: the call in progress.
             step: the step.
-            slots: the step's arguments in order: operands, and for each slot of scratch memory its
-                number of bytes.
+            slots: the step's arguments in order. Each is an operand, or the number of bytes of
+                scratch memory that the step needs there.
         """
 
     @abstractmethod
@@ -225,13 +248,13 @@ class Evaluation(ABC):
 
     @abstractmethod
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """Run ``run``, the body of a ``python=True`` invoker, or record a step that calls the body
-        again in each run of the plan.
+        """Call ``run``, the body of an invoker that computes in Python (``python=True``), or record
+        a step that calls it in each run of the plan.
         """
 
 
 class CallOperand(Protocol):
-    """A PTensor, as its call sees it."""
+    """An operand of a call in progress, that is, a PTensor."""
 
     @property
     def call(self) -> Call:
@@ -255,7 +278,7 @@ class CallOperand(Protocol):
 
 @dataclass(eq=False)
 class Call:
-    """One attempt to run an operator with one library's invoker.
+    """One attempt to run an operator by one library's invoker.
 
     Attributes:
         node, op, op_name: the node's name, its operator, and the operator's name.
@@ -269,12 +292,13 @@ class Call:
         ptensors: the PTensors made so far, by operand index.
         routine: the routine that the invoker described; None without one.
         tagged: True once ``lib_tagger`` has been called.
-        answers: the library's guideline, by operand index; None until it is asked for.
+        answers: the layouts that the library's guideline returned, by operand index; None until it
+            is asked.
         place: file and line of the invoker.
-        posted: number of the last inputs that are operands of the fused operators.
-        followers: the fused operators, which the invoker runs as well or declines.
-        converts: True if the call is a Transform, which may change the encoding, also to one that
-            rounds.
+        posted: how many of ``inputs`` are operands of the fused operators; they are the last ones.
+        followers: the fused operators. The invoker has to run all of them as well, or decline.
+        converts: True if the call is a Transform. A Transform may store the elements in another
+            encoding, even one that rounds them.
     """
 
     node: str
@@ -310,7 +334,10 @@ class Call:
         return self.evaluation.mode is Mode.PARTIAL
 
     def index(self, tensor: VTensor) -> int:
-        """Return the index of the operand that a tensor is, or is a view of.
+        """Return the index of an operand of this call, inputs first.
+
+        Args:
+            tensor: the operand, or a view of it.
 
         Raises:
             ContractError: the tensor is no operand of this call.
@@ -318,7 +345,11 @@ class Call:
         return self._indices_of(tensor)[0]
 
     def _indices_of(self, tensor: VTensor) -> list[int]:
-        """Return the indices of the operands that a tensor is, or is a view of.
+        """Return the indices of an operand of this call, inputs first; several if a value is passed
+        more than once.
+
+        Args:
+            tensor: the operand, or a view of it.
 
         Raises:
             ContractError: the tensor is no operand of this call.
@@ -333,9 +364,10 @@ class Call:
         return indices
 
     def place_of_request(self) -> tuple[str, int]:
-        """Return file and line of the code that asks for a layout now.
+        """Return file and line to name as the origin of a request for a layout.
 
-        They are the invoker's own if it has described a routine, else those of ``caller_place``.
+        If the invoker has returned a routine, it is the place of the invoker, because the routine
+        states the layouts. Otherwise it is the code that is running, ``caller_place()``.
         """
         if self.routine is None:
             return caller_place()
@@ -343,9 +375,10 @@ class Call:
         return file, int(line)
 
     def claim(self, tensor: VTensor) -> int:
-        """Return the index of the operand that a new PTensor of ``tensor`` is for.
+        """Return the index of the operand for which a new PTensor of ``tensor`` is made.
 
-        A value that is passed twice is two operands; they get their PTensors in order.
+        A value that is passed twice is two operands: the first PTensor of it is for the first one,
+        the second PTensor for the second one.
 
         Raises:
             ContractError: the tensor, or the tensor that it is a view of, is no operand, or has its
@@ -366,7 +399,7 @@ class Call:
         """Check that the invoker has made a PTensor of each operand of the fused operators.
 
         Raises:
-            Decline: it has not.
+            Decline: one of these operands has no PTensor.
         """
         if not set(self.fused_operands) <= self.ptensors.keys():
             raise Decline("its invoker does not look at the fused operators")
@@ -378,14 +411,17 @@ class Call:
             taken: the fused operators that the invoker gives to ``lib_tagger``.
 
         Raises:
-            Decline: ``taken`` are others than ``followers``.
+            Decline: ``taken`` differs from ``followers``.
         """
         if tuple(taken) != self.followers:
             names = ", ".join(info_of(follower.op).name for follower in self.followers)
             raise Decline(f"its invoker does not fuse {names}")
 
     def finish(self) -> None:
-        """Release objects that refer back to this call: memory must not wait for the collector."""
+        """Release the PTensors and other objects that refer back to this call.
+
+        Otherwise reference cycles would keep memory until Python's garbage collector runs.
+        """
         self.ptensors.clear()
         self.routine = None
 
@@ -395,7 +431,7 @@ class Call:
 
         Args:
             text: what is wrong.
-            component: the part that fails; empty is the invoker.
+            component: the name of what fails, such as a handler; empty for the invoker.
         """
         rows = {role: (t.dtype, t.dims) for role, t in zip(self.roles, self.operands, strict=True)}
         place = f" ({self.place})" if self.place else ""
@@ -446,7 +482,7 @@ def installed(evaluation: Evaluation) -> Iterator[None]:
 
 @contextmanager
 def entered(call: Call) -> Iterator[Call]:
-    """Make ``call`` the call in progress inside the block, and yield it.
+    """Make ``call`` the current call inside the block, and yield it.
 
     Raises:
         Stopped: the background work that makes the call is not wanted any more.

@@ -1,4 +1,4 @@
-"""Conversion from one element encoding to another, and what survives it."""
+"""Conversion of elements from one encoding to another, and which conversions keep every value."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CHUNK_ELEMENTS = 1 << 17
 
 
 def steps(plane: Encoding) -> tuple[int, int]:
-    """Return the smallest and largest value that an integer plane stores, divided by its scale.
+    """Return the smallest and the largest value of an integer plane as multiples of its scale.
 
-    They are the limits of the stored integer minus the zero point.
+    They are the smallest and the largest integer that it can store, each minus the zero point.
     """
     assert isinstance(plane.zero, int)
     low, high = integer_range(plane.dtype)
@@ -31,7 +31,8 @@ def steps(plane: Encoding) -> tuple[int, int]:
 
 @cache
 def preserves(source: Encoding, target: Encoding) -> bool:
-    """Return whether ``target`` can hold every value of ``source`` unchanged (widening).
+    """Return whether ``target`` can hold every value of ``source`` unchanged; the conversion is
+    then called widening.
 
     A later rounding then gives the same result from either encoding.
 
@@ -69,10 +70,11 @@ def preserves(source: Encoding, target: Encoding) -> bool:
 
 @cache
 def lossless(source: Encoding, target: Encoding) -> bool:
-    """Return whether converting to ``target`` and back gives every stored element bit for bit.
+    """Return whether a conversion from ``source`` to ``target`` and back restores every stored
+    element bit for bit.
 
-    True if the conversion widens, and also for scaled integers in a float type whose numbers are
-    less than a quarter of the scale apart.
+    True if the conversion widens. True also from scaled integers to a float type, if neighbouring
+    numbers of this type are less than a quarter of the scale apart.
 
     >>> lossless(Encoding("s8", scale=0.1), Encoding("f32"))
     True
@@ -96,8 +98,10 @@ def lossless(source: Encoding, target: Encoding) -> bool:
 
 
 def _pairs(source: Encoding, target: Encoding) -> set[tuple[Encoding, Encoding]]:
-    """Return the (source, target) encodings that elements have, each pair once: scales and zero
-    points may differ along a dim.
+    """Return the pairs (encoding in ``source``, encoding in ``target``) that single elements have,
+    each pair once.
+
+    There are several if scales or zero points differ along a dim.
     """
     return {(source.at(index), target.at(index)) for index in indices(source, target)}
 
@@ -133,8 +137,8 @@ def _preserves_bits(source: Encoding, target: Encoding) -> bool:
 def _digits(real: Encoding) -> int:
     """Return the number of binary digits that an encoding of float planes keeps.
 
-    Each plane after the first adds one digit besides its own, since the remainder that the plane
-    stores may have either sign.
+    Each plane after the first adds its own digits and one more: it stores the remainder of the
+    planes before it, which may have either sign.
     """
     return sum(FLOATS[plane.dtype][0] for plane in real.planes) + len(real.planes) - 1
 
@@ -145,17 +149,19 @@ def _digits_fit(source: Encoding, target: Encoding) -> bool:
     wide = min(FLOATS[plane.dtype][1] for plane in target.planes)
     if target.rest is None:
         return digits <= _digits(target) and exponent <= wide
-    # a plane of as many exponent bits and fewer digits lacks the smallest numbers
+    # If a plane has as many exponent bits as the source, but fewer digits, it lacks the source's
+    # smallest numbers.
     return digits <= _digits(target) and exponent < wide
 
 
 def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
-    """Return whether float planes have the digits and the range for every value of an integer type.
+    """Return whether an encoding of float planes has the digits and the range for every value of an
+    integer encoding.
 
     Args:
-        integer: the integer type, with its scale and zero point.
+        integer: encoding with an integer type, scale and zero point.
         real: the encoding of the float planes.
-        spare: number of binary digits that the planes need in addition.
+        spare: number of binary digits that the planes must have beyond those of the integers.
     """
     low, high = steps(integer)
     digits = max(high.bit_length(), (-low - 1).bit_length())  # a power of two needs one digit
@@ -167,19 +173,20 @@ def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
         largest = 2 ** (exponent_bits - 1) - 1
         if end > largest or step < 1 - largest:
             return False
-        end -= room  # the remainder is below 2**end
+        end -= room  # what this plane leaves of a value is below 2**end
     return digits + spare <= _digits(real)
 
 
 def convert(values: Array, source: Encoding, target: Encoding) -> Array:
-    """Return the same values in another encoding; both have one plane and are uniform.
+    """Return the same values in another encoding. Each of the two encodings has one plane and no
+    scales along a dim.
 
     Widening is exact, NaN payloads included. A float narrows to the nearest, ties to even; a NaN
     keeps the upper bits of its payload. Integers saturate; a float becomes the nearest integer
     step, ties to even, NaN becomes 0. To bool, every value but 0 is true. 64-bit integers pass
     through f64 on their way to bf16 or through a scale or zero point. A value too large for a float
-    of a byte or less becomes its infinity, else its NaN, else (f6, f4) its largest; there NaN
-    becomes -0.
+    type of a byte or less becomes infinity; NaN if the type has no infinity; the largest number if
+    it has neither (f6, f4). A NaN becomes -0 in a type without NaN.
 
     Args:
         values: an array of ``source.numpy``, of any shape and strides.
@@ -243,8 +250,10 @@ def _real(values: Array, source: Encoding) -> Array:
 
 
 def _quantise(values: Array, target: Encoding) -> Array:
-    """Return the integers that store f64 values: the nearest, ties to even, saturating; the zero
-    point for NaN.
+    """Return the integers that store f64 values in the integer encoding ``target``.
+
+    It is the nearest integer, ties to even, and the smallest or largest one for values out of
+    range. NaN becomes the zero point.
     """
     low, high = integer_range(target.dtype)
     counts = np.rint(values / target.scale)

@@ -1,8 +1,10 @@
 """DLPack, both ways: memory exchanged with other frameworks without a copy.
 
-NumPy makes and consumes the capsules (its destructors are C, so that one may run while an exception
-propagates). What NumPy does not know is written into the managed tensor or read from it: flags, and
-the types of ``ml_dtypes``, which pass as unsigned integers while NumPy reads them.
+DLPack hands memory over in a *capsule*, a Python object that holds the *managed tensor*, a C
+struct. NumPy makes and consumes the capsules. Its destructors are C functions, so that one may run
+while an exception propagates. NumPy knows neither the flags of the struct nor the types of
+``ml_dtypes``. This module reads and writes both in the struct; the types pass as unsigned integers
+while NumPy reads them.
 
 Source: DLPack 1.1, ``dlpack.h``, and the Python array API standard 2023.12, data interchange.
 """
@@ -29,7 +31,7 @@ _HOST = (1, 3, 11)
 _SIGNED, _UNSIGNED, _BFLOAT = 0, 1, 4
 _READ_ONLY, _COPIED, _PADDED = 1, 2, 4
 
-#: DLPack's codes of the types that NumPy does not exchange.
+#: DLPack's codes of the element types that NumPy does not exchange by DLPack.
 _CODES = {
     "bf16": _BFLOAT,
     "f8e4m3fn": 10,
@@ -90,7 +92,11 @@ _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.
 
 
 class _Managed:
-    """The managed tensor of an unused capsule; raises DLPackError for anything else."""
+    """The managed tensor (DLPack's C struct) in a capsule that nobody has used yet.
+
+    Raises:
+        DLPackError: the object is no such capsule, or one of a later DLPack than version 1.
+    """
 
     def __init__(self, capsule: object) -> None:
         self.versioned: _Versioned | None = None
@@ -143,11 +149,12 @@ def export(
     dl_device: Sequence[int] | None = None,
     copy: bool | None = None,
 ) -> object:
-    """Return a capsule of an array's memory, which it keeps alive: the result of ``__dlpack__``.
+    """Return a DLPack capsule of an array's memory, the result of ``__dlpack__``. The capsule keeps
+    the array alive.
 
     Args:
         array: the elements, in any strides.
-        copied: whether the array is itself a copy of the memory to export.
+        copied: True if the array is already a copy of the memory that the consumer asked for.
         stream: None; memory of a CPU has no streams.
         max_version: the newest version that the consumer knows; None is before 1.0.
         dl_device: the device that the consumer wants; None and the CPU are possible.
@@ -205,7 +212,8 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
 
     Args:
         given: an object with ``__dlpack__`` and ``__dlpack_device__``.
-        copy: True returns fresh memory, False the producer's own, None lets the producer decide.
+        copy: True returns a copy; False returns the producer's own memory; None lets the producer
+            decide.
 
     Raises:
         DLPackError: the object is on another device, its capsule was consumed or is no capsule, the
@@ -240,7 +248,10 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
 
 
 def _capsule_of(given: Any, copy: bool | None) -> object:
-    """Return the capsule of an object with ``__dlpack__``; an old producer is not told ``copy``."""
+    """Return the DLPack capsule of ``given``, an object with ``__dlpack__``.
+
+    A producer from before DLPack 1.0 does not get the argument ``copy``.
+    """
     try:
         return given.__dlpack__(max_version=(1, 1), copy=copy)
     except TypeError:  # a producer from before version 1.0 knows neither

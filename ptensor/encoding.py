@@ -42,11 +42,12 @@ _FORM = "'bf16', 's8(scale=0.5,zero=3)', 's8(scale=[0.5,2.0]@C)' or 'bf16+bf16'"
 class Encoding:
     """How one value is stored: as one element, or as the sum of several, each in a plane.
 
-    A stored integer ``q`` has the value ``(q - zero) * scale``; any other element is its own value.
-    ``rest`` encodes the difference between the value and its element in this plane: ``bf16+bf16``
-    stores f32 as the sum of two bf16. A buffer holds the planes one after another, each at a
-    multiple of 64 bytes from the first. Pads have the value 0: they store the zero point, or the
-    integer 0 at indices of ``axis`` that have no zero point of their own.
+    A plane is an array with one stored element for each value. A stored integer ``q`` has the value
+    ``(q - zero) * scale``; any other stored element is its own value. ``rest`` encodes what this
+    plane leaves of a value: ``bf16+bf16`` stores an f32 as the sum of two bf16. A buffer holds the
+    planes one after another, each at a multiple of 64 bytes from the first. Pads have the value 0:
+    they store the zero point. With zero points along ``axis``, pads beyond the last index of
+    ``axis`` store the integer 0.
 
     ``tile`` is the domain of Winograd's algorithm: along each of its dims, the n elements of a
     filter are stored as the ``n + count - 1`` values that ``ptensor/winograd.py`` makes of them.
@@ -116,7 +117,8 @@ class Encoding:
         """Check a scale and return it as a float.
 
         Raises:
-            DTypeError: it is not finite and above 0, or not 1 although the type is no integer.
+            DTypeError: the scale is infinite, NaN, or not above 0. Or the element type is no
+                integer, and the scale is not 1.
         """
         scale = float(value)
         if not (math.isfinite(scale) and scale > 0):
@@ -129,7 +131,8 @@ class Encoding:
         """Check a zero point and return it as an int.
 
         Raises:
-            DTypeError: the type cannot store it, or it is not 0 although the type is no integer.
+            DTypeError: the element type cannot store the zero point. Or the element type is no
+                integer, and the zero point is not 0.
         """
         zero = as_int(value)
         if zero and self.dtype[0] not in "su":
@@ -180,11 +183,13 @@ class Encoding:
 
     @property
     def named(self) -> frozenset[str]:
-        """The dims along which scales or zero points differ, and those of a tile."""
+        """The dims that the encoding names: those along which scales or zero points differ, and
+        those of ``tile``.
+        """
         return frozenset(self.axes) | frozenset(dict(self.tile))
 
     def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of stored values along each dim of a tensor of these sizes."""
+        """Return the number of stored elements by dim, for a tensor with the sizes ``extents``."""
         sizes = dict(extents)
         for dim, count in self.tile:
             if dim in sizes:
@@ -193,7 +198,9 @@ class Encoding:
 
     @property
     def axes(self) -> dict[str, int]:
-        """For each dim along which scales or zero points differ, the number of its indices."""
+        """The dims along which scales or zero points differ, each with the number of scales or zero
+        points.
+        """
         axes = {} if self.rest is None else self.rest.axes
         for along in (self.scale, self.zero):
             if isinstance(along, tuple):
@@ -251,12 +258,11 @@ class Encoding:
         return replace(self, axis=names.get(self.axis, self.axis), rest=rest, tile=tile)
 
     def check(self, extents: Mapping[str, int]) -> None:
-        """Check that scales and zero points match the extents, and that tiles have filters to
-        transform.
+        """Check that the encoding can store a tensor of these sizes.
 
         Raises:
-            DimError: a dim of ``axes`` has another number of indices, or a dim of ``tile`` no more
-                elements than ``step``.
+            DimError: there are more or fewer scales or zero points along a dim than it has indices.
+                Or a dim of ``tile`` has at most ``step`` elements, too few for a filter.
         """
         for dim, _ in self.tile:
             if extents[dim] <= self.step:
@@ -267,8 +273,11 @@ class Encoding:
                 raise DimError(f"{what}, which has {extents[dim]}")
 
     def offsets(self, count: int) -> list[int]:
-        """Return the byte offset of each plane of ``count`` elements, and as last item the total
-        number of bytes.
+        """Return where each plane begins, and where the last one ends, in bytes from the first
+        plane.
+
+        Args:
+            count: the number of elements of each plane.
         """
         ends = [0]
         for plane in self.planes:
@@ -305,7 +314,9 @@ class Encoding:
 
     @property
     def stands_alone(self) -> bool:
-        """True for types with no other encoding: complex numbers, and f8e8m0, which has no 0."""
+        """True for element types that are not converted to any other: complex numbers, and f8e8m0,
+        which has no 0.
+        """
         return self.dtype in ("c64", "c128", "f8e8m0")
 
 
@@ -369,7 +380,8 @@ def integer_range(name: str) -> tuple[int, int]:
 
 
 def indices(*encodings: Encoding) -> Iterator[dict[str, int]]:
-    """Yield every combination of indices, by dim, along which scales or zero points differ.
+    """Yield an index for each dim along which scales or zero points differ, in every combination,
+    as a dict by dim.
 
     The dims are those of ``axes`` of any of the encodings. Without such dims, yield one empty dict.
     """

@@ -100,7 +100,8 @@ def _uniform(stored_type: Encoding, encoding: Encoding) -> Error:
     relative, absolute, low, high = first
     floats = [plane.is_float for plane in encoding.planes]
     for place, error in enumerate(others, 1):
-        # this plane stores the remainder of v, at most max(relative * v, absolute)
+        # This plane stores the remainder of a value v that the planes before it leave. It is at
+        # most max(relative * v, absolute).
         both = floats[place - 1] and floats[place]  # then the remainder has one digit less
         beyond = max(absolute - min(-error.low, error.high), 0.0)
         absolute = max(error.relative * _binade(absolute), error.absolute, beyond)
@@ -118,7 +119,7 @@ def _uniform(stored_type: Encoding, encoding: Encoding) -> Error:
 def _binade(largest: float) -> float:
     """Return the largest power of two below ``largest``; 0 for 0.
 
-    From there on, the floats below ``largest`` are the farthest apart.
+    Of all floats below ``largest``, those from this power on are the farthest apart.
     """
     if not largest:
         return 0.0
@@ -127,7 +128,7 @@ def _binade(largest: float) -> float:
 
 
 def _plane(stored_type: Encoding, plane: Encoding) -> Error:
-    """Return the largest error of storing an element type in one plane.
+    """Return the largest error of storing values of an element type in one plane of an encoding.
 
     Args:
         stored_type: the element type of the values, as an encoding.

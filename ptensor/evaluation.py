@@ -61,7 +61,7 @@ __all__ = [
     "share",
 ]
 
-#: Largest number of refused rows of layouts that a refusal names, so that its text stays readable.
+#: How many of the refused rows of layouts the text of a Decline lists, so that it stays readable.
 MAX_REASONS = 8
 
 
@@ -71,7 +71,8 @@ def lib_tagger(
     outputs: Sequence[CallOperand],
     follow: Sequence[Follower] = (),
 ) -> bool:
-    """Give the required layouts to the framework; if it returns True, the invoker must return.
+    """Report to the framework which layouts the invoker requires, right before the library would be
+    called.
 
     Args:
         name: the library that is about to be called.
@@ -82,9 +83,9 @@ def lib_tagger(
         True in partial evaluation: return at once. False otherwise: call the library.
 
     Raises:
-        ContractError: the library is not the invoker's, an operand is missing, there is a second
-            tagger in the call, or the layouts required are not those decided before; the message
-            names file and line.
+        ContractError: the library is not the invoker's, an operand is missing, ``lib_tagger`` is
+            called twice, or the layouts required are not those decided before; the message names
+            file and line.
         Decline: the library takes no row of layouts, or not the one that was decided; or a fused
             operator is missing in ``follow``.
 
@@ -122,16 +123,16 @@ def lib_tagger(
 
 
 def _check_tagger(call: Call, name: str, operands: Sequence[CallOperand]) -> None:
-    """Check that the tagger is called once, for the invoker's library, with every PTensor of the
-    call.
+    """Check that ``lib_tagger`` is called once, for the invoker's library, with all PTensors.
 
     Args:
         call: the call in progress.
-        name: the library that the tagger names.
-        operands: the PTensors that the tagger is given.
+        name: the library that ``lib_tagger`` is called with.
+        operands: the PTensors that ``lib_tagger`` is called with.
 
     Raises:
-        ContractError: it is not.
+        ContractError: ``lib_tagger`` is called a second time, for another library, without a
+            PTensor of the call, or with one of another call.
         Decline: an operand of a fused operator has no PTensor.
     """
     if call.tagged:
@@ -157,11 +158,13 @@ def _requirements(call: Call) -> tuple[Requirement, ...]:
 
 
 def _resolve(call: Call, requirements: Sequence[Requirement]) -> tuple[Layout, ...]:
-    """Return the first row of layouts, one per operand, that fits the requirements and that the
-    library takes.
+    """Return the first row of layouts that fits the requirements and that the library takes.
+
+    A row has a layout for each operand of the call. ``requirements`` has what the invoker required
+    of each operand.
 
     Raises:
-        Decline: there is no such row; the text gives the library's reasons.
+        Decline: there is no such row. The text has the library's reason for each refused row.
     """
     reasons: list[str] = []
     for row in candidate_rows(call, requirements):
@@ -177,9 +180,10 @@ def _resolve(call: Call, requirements: Sequence[Requirement]) -> tuple[Layout, .
 
 
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
-    """Return why a row of layouts, one per operand, is refused; None if the library takes it.
+    """Return why the call cannot run with the layouts ``row``, one per operand; None if it can.
 
-    A row is also refused if it needs more tolerance than the evaluation allows.
+    The library is asked last. Before that, approximate calls and layouts that round their elements
+    are refused if the evaluation has no tolerance for errors.
     """
     inexact = call.routine is not None and call.routine.inexact
     if inexact and not call.evaluation.tolerance:
@@ -194,8 +198,8 @@ def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
 
 
 def _is_reference_only(call: Call, variant: Variant) -> bool:
-    """Return whether the library has only reference code for the call, but had better code when
-    ``variant`` was decided.
+    """Return whether the library has only slow reference code for the call now, although it had
+    faster code when ``variant`` was decided.
     """
     return call.routine is not None and call.routine.reference and not variant.reference
 
@@ -204,7 +208,7 @@ def _check_decided(call: Call, variant: Variant) -> None:
     """Check that each layout of a variant is among those that the invoker requires now.
 
     Raises:
-        ContractError: a layout is not.
+        ContractError: the invoker requires other layouts of an operand.
     """
     for index, decided in enumerate(variant.layouts):
         requirement = call.ptensors[index].requirement_or_guideline()
@@ -217,11 +221,11 @@ def _check_decided(call: Call, variant: Variant) -> None:
 
 
 def check_tagged(call: Call, what: str) -> None:
-    """Check that the call may touch its library now.
+    """Check that the call is past its ``lib_tagger``, so that it may call the library.
 
     Args:
         call: the call in progress.
-        what: the action, for the message.
+        what: the action that is attempted, as a text for the message.
 
     Raises:
         ContractError: the call is in partial evaluation, or its ``lib_tagger`` has not run.
@@ -255,7 +259,7 @@ def emit(step: Step, slots: Sequence[CallOperand | int]) -> None:
 
 
 def share(source: CallOperand, target: CallOperand) -> None:
-    """Let an output share the bytes of an input under other dims: nothing is copied, no step runs.
+    """Let an output use the memory of an input, under other dims: nothing is copied, no step runs.
 
     Args:
         source: the input.

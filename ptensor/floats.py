@@ -20,10 +20,10 @@ FLOATS: dict[str, tuple[int, int]] = {
     "f64": (53, 11),
 }
 
-#: The floats that NumPy itself rounds to, in one step.
+#: The float types to which NumPy itself rounds, in a single step.
 IEEE = ("f64", "f32", "f16")
 
-#: Floats that differ from IEEE 754: without infinity, or with one NaN or none.
+#: Float types that differ from IEEE 754: they have no infinity, or at most one NaN.
 ODD = frozenset(NARROW_FLOATS) - FLOATS.keys() - {"f8e8m0"}
 
 
@@ -85,16 +85,17 @@ def float_to_float(values: Array, source: str, target: str) -> Array:
 
 
 def _nan_bits(values: Array, source: str, target: str) -> Array:
-    """Return the bits of NaNs in another float type: the sign and the upper bits of the payload are
-    kept, and no NaN becomes infinity.
+    """Return the bits of NaNs in another float type.
 
-    So a NaN survives widening and narrowing back. The processor's conversions would set the quiet
-    bit, and those of ml_dtypes would drop the payload.
+    The sign and the upper bits of the payload are kept, and no NaN becomes infinity.
+
+    So a NaN is the same after widening and narrowing back. A conversion by the processor would set
+    the NaN's quiet bit; one by ml_dtypes would drop the payload.
 
     Args:
         values: NaNs of the type ``source``.
         source: a type of ``FLOATS``.
-        target: another one.
+        target: another type of ``FLOATS``, that of the result.
     """
     have, (room, exponent_bits) = FLOATS[source][0] - 1, FLOATS[target]
     room -= 1

@@ -76,8 +76,10 @@ class Form:
         return self.layout.nbytes(dims, dtype)
 
     def same(self, other: Form, dims: Mapping[str, int], dtype: str | None = None) -> bool:
-        """Return whether nothing has to move: the same device, and layouts that agree for these
-        sizes.
+        """Return whether a tensor in this form need not move to be in the other one.
+
+        True if the device is the same, and the layouts put every element in the same place for
+        these sizes.
 
         Args:
             other: a form of the same dims.

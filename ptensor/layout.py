@@ -30,14 +30,16 @@ class Layout:
     """A memory order of named dims: ``Layout("NHWC")``, ``Layout("NCHW16c")``, ``Layout.ANY``.
 
     Equal layouts have equal axes and equal encodings; they hash alike and may be the same object.
-    ``same`` tells whether two layouts agree on given sizes. An index i of a dim with blocks b1,
-    ..., bn (outermost first) is at i // (b1*...*bn) of the outer part, at (i // (b2*...*bn)) % b1
-    of the first block, and so on: in ``OIhw16i64o2i``, I is outer*32 + b16*2 + b2. The extent is
-    padded to a multiple of b1*...*bn.
+    ``same`` tells whether two layouts agree on given sizes.
+
+    Let a dim have blocks b1, ..., bn, the outermost first. Index i of the dim is at position i //
+    (b1*...*bn) of the outer axis, at (i // (b2*...*bn)) % b1 of the first block's axis, and so on.
+    In ``OIhw16i64o2i``, an index of I is outer*32 + b16*2 + b2. The size of the dim is padded to a
+    multiple of b1*...*bn.
 
     Args:
-        layout: a text in the compact form (``"OIhw16i64o2i:bf16"``) or the spaced one
-            (``"batch head seq/64 feat seq%64"``), or a Layout, which comes back as it is.
+        layout: a text in the compact form (``"OIhw16i64o2i:bf16"``) or the spaced one (``"batch
+            head seq/64 feat seq%64"``), or a Layout, which comes back as it is.
 
     Raises:
         LayoutError: the text does not parse; the message has text, place and remedy.
@@ -131,8 +133,8 @@ class Layout:
 
     @property
     def units(self) -> tuple[int, ...]:
-        """For each axis, how much the index of its dim grows from one position along the axis to
-        the next.
+        """For each axis, how much the index of its dim grows from one position of the axis to the
+        next one.
 
         >>> Layout("OIhw16i64o2i").units
         (64, 32, 1, 1, 2, 1, 1)
@@ -153,7 +155,8 @@ class Layout:
         return self._blocks.get(dim, ())
 
     def block(self, dim: str) -> int:
-        """Return the product of the blocks of a dim: its extent is padded to a multiple of that.
+        """Return the product of the sizes of a dim's blocks; 1 if it has none. The dim is padded to
+        a multiple of it.
 
         >>> Layout("OIhw16i64o2i").block("I"), Layout("OIhw16i64o2i").block("h")
         (32, 1)
@@ -161,14 +164,18 @@ class Layout:
         return prod(self.blocks(dim))
 
     def stored(self, dtype: str) -> Encoding:
-        """Return the encoding of an element of a tensor of type ``dtype``: the layout's own
-        encoding, else plain ``dtype``.
+        """Return the encoding of an element: the layout's own encoding, else plain ``dtype``.
+
+        Args:
+            dtype: the tensor's own element type.
         """
         return self._encoding or of_type(dtype)
 
     def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of stored values along each dim, before padding: more than the extent
-        in a dim of the encoding's tile.
+        """Return the number of stored elements by dim, without pads.
+
+        It is the dim's size, except along a dim of the encoding's tile, where more elements are
+        stored.
 
         >>> Layout("Ow:f32(tile=4@w)").stored_sizes({"O": 8, "w": 3})
         {'O': 8, 'w': 6}
@@ -177,8 +184,10 @@ class Layout:
         return sizes if self._encoding is None else self._encoding.stored_sizes(sizes)
 
     def padded(self, extents: Mapping[str, int]) -> dict[str, int]:
-        """Return the size of each dim with its pads: the stored size, rounded up to a multiple of
-        ``block(dim)``; in the order of ``dims``.
+        """Return the size of each dim with its pads, in the order of ``dims``.
+
+        It is the number of stored elements along the dim, rounded up to a multiple of
+        ``block(dim)``.
 
         >>> Layout("NC16c").padded({"N": 3, "C": 17})
         {'N': 3, 'C': 32}
@@ -223,13 +232,13 @@ class Layout:
         return self.stored(dtype).nbytes(self.num_elements(extents))
 
     def step(self, dim: str, start: int, length: int, extents: Mapping[str, int]) -> int:
-        """Return the distance in memory, in elements, from index ``start`` of a dim to index
-        ``start + length``.
+        """Return how far the element at index ``start + length`` of a dim is behind that at
+        ``start``, in elements.
 
         Args:
             dim: a dim of the layout.
-            start: the first index; like the other one, it may be beyond the extent.
-            length: the other index minus the first.
+            start: the first index. Both indices may be beyond the size of the dim.
+            length: the second index minus the first one.
             extents: the size of each dim of this layout.
 
         >>> Layout("NCHW16c").step("C", 0, 16, {"N": 1, "C": 32, "H": 2, "W": 3})
@@ -278,13 +287,14 @@ class Layout:
         return total
 
     def same(self, other: Layout, extents: Mapping[str, int], dtype: str | None = None) -> bool:
-        """Return whether a tensor of these extents has the same place in memory under both layouts.
+        """Return whether a tensor of these sizes occupies memory in the same way under both
+        layouts.
 
-        That is: every element at the same offset, the same encoding, and the same number of
-        elements allocated, hence the pads at the same offsets too. (C=12 alone has the same offsets
-        in C and in C16c, but one allocates 12 and the other 16: the buffer of one cannot serve as
-        the other's.) Dims of size 1 may stand anywhere; an extent of 0 makes all layouts of an
-        encoding the same.
+        Then every element has the same offset and the same encoding, and the same number of
+        elements is allocated, so that pads have the same offsets, too. An example of two layouts
+        that differ: C and C16c put 12 elements of C at the same offsets, but C allocates 12
+        elements and C16c 16. Axes of size 1 may be anywhere. If a dim has size 0, all layouts with
+        one encoding are the same.
 
         Args:
             other: the layout to compare with, of the same dims.
@@ -321,15 +331,20 @@ class Layout:
         return prod(size for dim, size in sizes if steps[0][dim] != steps[1][dim]) == 1
 
     def _steps(self, extents: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
-        """Return for each dim the (unit, stride) pairs that give what an index adds to the offset.
+        """Return for each dim the pairs (unit, stride) that tell how an index of the dim changes an
+        element's offset.
 
-        Index i of a dim adds f(i) elements: the sum over the dim's axes of the position of i along
-        the axis times the axis's stride. A pair says f(unit) = stride. The pairs are in the order
-        of their units and in normal form: an axis has no pair if its unit is not below the extent
-        (all positions along it are 0), or if its stride is in proportion to the pair before. The
-        pairs then depend on f alone: the first is (1, f(1)), and the unit of each further one is
+        Index i of a dim adds f(i) elements to the offset. f(i) is a sum over the dim's axes: the
+        position of i along the axis, times the stride of the axis.
+
+        A pair (unit, stride) says that f(unit) = stride. The pairs are in the order of their units.
+        Each axis of the dim gives one pair, except in two cases: its unit is not below the dim's
+        size, so that all positions along it are 0; or its stride is in proportion to the pair
+        before.
+
+        The pairs then depend on f alone. The first is (1, f(1)); the unit of each further pair is
         the first index at which f departs from the proportion. So two layouts put every element at
-        the same offset exactly if their pairs are equal. A dim of symbolic size is taken to have
+        the same offset exactly if their pairs are equal. A dim of symbolic size counts as having
         several indices; if its size is 1, the pairs may differ although the layouts agree.
         """
         sizes = self.stored_sizes(extents)
@@ -402,8 +417,11 @@ class Layout:
         return _build(self._axes, _encoding(encoding))
 
     def normalized(self, dtype: str) -> Layout:
-        """Return this layout, without its encoding if that is the tensor's own element type,
-        ``dtype``.
+        """Return this layout without its encoding if that is plain ``dtype``; otherwise this
+        layout.
+
+        Args:
+            dtype: the tensor's own element type.
 
         >>> Layout("NHWC:f32").normalized("f32"), Layout("NHWC:bf16").normalized("f32")
         (Layout('NHWC'), Layout('NHWC:bf16'))
@@ -436,11 +454,12 @@ class Layout:
                 )
 
     def _sizes(self, extents: Mapping[str, int], what: str = "a size") -> dict[str, int]:
-        """Return a checked mapping from dim to number, in the order of ``dims``.
+        """Check the numbers given for the dims of this layout, and return them by dim, in the order
+        of ``dims``.
 
         Args:
             extents: a number for each dim of this layout, and for no other dim.
-            what: what a number is, for messages.
+            what: what each number means, such as "a size", for messages.
 
         Raises:
             DimError: a dim is missing or unknown, or its number is no integer or negative.
@@ -467,7 +486,9 @@ class Layout:
         return sizes
 
     def _refuse_dims(self, extents: Mapping[str, int]) -> NoReturn:
-        """Raise DimError with the dims that are missing and those that are unknown."""
+        """Raise DimError; the message lists the dims that ``extents`` lacks and those that the
+        layout lacks.
+        """
         missing = [dim for dim in self._dims if dim not in extents]
         unknown = [str(dim) for dim in extents if dim not in self._dims]
         problems = [
@@ -527,7 +548,7 @@ def _encoding(encoding: Encoding | str | None) -> Encoding | None:
 
 
 def _remembered(function: Callable[[Layout, Sizes], T]) -> Callable[[Layout, Sizes], T]:
-    """Return ``function`` with a cache of its results, which symbolic sizes bypass."""
+    """Return ``function`` with a cache of its results. Calls with symbolic sizes are not cached."""
     cached = lru_cache(maxsize=4096)(function)
 
     def call(layout: Layout, sizes: Sizes) -> T:
@@ -578,8 +599,8 @@ def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
 
 @lru_cache(maxsize=4096)
 def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
-    """Return the layout of checked axes: for equal arguments the same object, while the cache holds
-    it.
+    """Return the layout of checked axes. Equal arguments give the same object as long as the cache
+    holds it.
 
     Raises:
         DimError: the encoding has scales, zero points or a tile along a dim that has no axis.
@@ -604,7 +625,8 @@ def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
         "_text": "",
         "_dims": tuple(dim for dim, block in axes or () if not block),
         "_blocks": blocks,
-        # the unit of an outer part is the product of its blocks, even if it comes after them
+        # The unit of a dim's outer part is the product of all blocks of the dim, even of blocks
+        # that are slower than the outer part.
         "_units": tuple(
             unit if axis.block else prod(blocks.get(axis.dim, ()))
             for axis, unit in zip(axes or (), units, strict=True)

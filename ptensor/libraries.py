@@ -1,8 +1,8 @@
 """The table of libraries, empty here; ``libdesc`` fills it from descriptions.
 
-PTensors know a library by its name and need three things of it: its description of a tensor in a
-layout, its guideline, and whether it takes a row of layouts, one per operand. They see libraries
-through the protocol below, since ``ptensor`` may not import ``libdesc``.
+A PTensor knows a library by its name. It needs three answers of it: the library's own description
+of a tensor in a layout, its guideline, and whether it takes a call with given layouts. The protocol
+below stands for the library, since ``ptensor`` may not import ``libdesc``.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ Room = Callable[[int], "NDArray[np.uint8]"]
 #: Size of a huge page, in bytes.
 HUGE_PAGE_BYTES = 1 << 21
 
-#: Arrays of at least this many bytes get pages of their own: the allocator would keep the memory,
-#: once it is released, between blocks in use.
+#: Arrays of at least this many bytes get pages of their own. The allocator would keep their memory
+#: after its release, as holes between blocks in use.
 OWN_PAGES_BYTES = 1 << 16
 
 #: The allocator returns blocks of at least this many bytes to the system as soon as they are
@@ -36,7 +36,7 @@ RETURNED_AT_ONCE_BYTES = 1 << 25
 def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Allocate an array for short-lived values on pages of its own; large arrays on huge pages.
 
-    Memory of the allocator would stay with the process after its release, as holes between blocks
+    The allocator would keep such memory after its release: as holes between blocks that are still
     in use.
     """
     count = prod(shape)
@@ -50,8 +50,8 @@ def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 def lasting(nbytes: int) -> NDArray[np.uint8]:
     """Allocate bytes for long-lived values on ordinary pages.
 
-    NumPy would request huge pages. They are faster to obtain when free memory is contiguous, but
-    several times slower when it is fragmented.
+    NumPy would request huge pages (of 2 MB). The system provides them faster than ordinary pages
+    when its free memory is contiguous, but several times more slowly when that is fragmented.
     """
     if nbytes < OWN_PAGES_BYTES:
         return np.empty(nbytes, np.uint8)
@@ -68,10 +68,10 @@ def reused(nbytes: int) -> NDArray[np.uint8]:
 
 
 def one_after_the_other() -> Room:
-    """Return a function that gives memory for one value at a time.
+    """Return a function that returns memory of a given number of bytes, for one value at a time.
 
-    Each call returns the same memory again, so that a value lasts until the next call; a larger
-    number of bytes than before allocates new memory.
+    Each call returns the same memory again, so that a value lasts only until the next call. New
+    memory is allocated when a call asks for more bytes than all calls before.
     """
     memory = np.empty(0, np.uint8)
 
@@ -103,7 +103,7 @@ def contiguous(array: NDArray[Any]) -> NDArray[Any]:
 def give_back() -> None:
     """Return to the system the free memory that the allocator keeps between blocks in use.
 
-    The call takes much longer than a release, and pays only after much memory was released.
+    This takes much longer than to release a block. It pays only after much memory was released.
     """
     if sys.platform == "linux":
         with suppress(AttributeError):  # an allocator other than glibc's

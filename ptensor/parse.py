@@ -29,7 +29,7 @@ from vtensor.errors import DimError, LayoutError, VTensorError, describe
 class Axis(NamedTuple):
     """One axis of a physical array: the outer (or only) part of a dim, or an inner block of it.
 
-    ``block`` is the block's size, 0 for the outer part.
+    ``block`` is the size of the block; it is 0 for the outer part.
     """
 
     dim: str
@@ -40,7 +40,8 @@ class _Token(NamedTuple):
     axis: Axis
     position: int
     text: str
-    #: The product of the dim's blocks that a spaced outer part states; None if it states none.
+    #: The number after "/" in the spaced form, which states the product of the dim's blocks; None
+    #: if there is none.
     claim: int | None = None
 
 
@@ -57,7 +58,7 @@ def parse(text: str) -> tuple[tuple[Axis, ...] | None, Encoding | None]:
 
     Raises:
         LayoutError: the text is not of the grammar above; the message has the place and a remedy.
-        DimError: a dim occurs twice, or a block's dim not at all.
+        DimError: a dim has two outer parts, or a block belongs to a dim that has none.
 
     >>> parse("NC8c:bf16")
     ((Axis(dim='N', block=0), Axis(dim='C', block=0), Axis(dim='C', block=8)), Encoding('bf16'))
@@ -156,7 +157,7 @@ def _compact_tokens(body: str, text: str) -> list[_Token]:
 
     Args:
         body: the layout without its encoding.
-        text: the layout with it, for messages.
+        text: the layout with its encoding, for messages.
 
     Raises:
         LayoutError: the text is not of the grammar.
@@ -186,14 +187,16 @@ def _compact_tokens(body: str, text: str) -> list[_Token]:
 
 
 def _name_blocks(rows: Sequence[tuple[int, str, int, str]], text: str) -> list[_Token]:
-    """Return the tokens of a compact text; the dim of a block is the one that has its letter.
+    """Return the tokens of a compact text, each with its dim. A block belongs to the dim with the
+    same letter in lower or upper case.
 
     Args:
-        rows: position, word, size (0 for an outer part) and letter of each token.
+        rows: for each token its position in the text, its word, its size (0 for an outer part) and
+            its letter.
         text: the whole layout, for messages.
 
     Raises:
-        LayoutError: there are dims of the letter in lower and in upper case.
+        LayoutError: the letter of a block is a dim in lower case and another dim in upper case.
     """
     dims = {letter for _, _, size, letter in rows if not size}
     tokens = []

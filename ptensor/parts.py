@@ -1,7 +1,7 @@
-"""Parts of a tensor in place: slices, splits and merges of dims, also in layouts with blocks.
+"""Parts of a tensor without a copy: slices, splits and merges of dims, also in layouts with blocks.
 
-The methods of ``Part`` return a view of the same memory with its layout, or None if no layout
-describes where the elements of the view are.
+The methods of ``Part`` return another Part on the same memory, or None if no layout describes where
+the elements of the result are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Part:
     """Elements of a tensor in memory, with their layout.
 
     Attributes:
-        array: one axis per axis of the layout, pads included, in any strides.
+        array: the memory, with one axis per axis of the layout, pads included, in any strides.
         layout: layout of the elements.
         extents: sizes by dim.
     """
@@ -33,8 +33,8 @@ class Part:
 
     @property
     def dense(self) -> bool:
-        """True if the elements, pads included, are one run of aligned memory, in the order of the
-        axes, and have the tensor's own element type.
+        """True if the array is contiguous and aligned memory in the order of its axes, pads
+        included, and the elements have the tensor's own element type.
         """
         flags = self.array.flags
         return bool(flags.c_contiguous and flags.aligned) and self.layout.encoding is None
@@ -44,7 +44,8 @@ class Part:
 
         Args:
             dims: the order of the result's axes.
-            dtype: the tensor's own element type; None is the stored one, as for ``unpack``.
+            dtype: the tensor's own element type, which the result has; None for the stored type, as
+                for ``unpack``.
         """
         return unpack(self.array, self.layout, dims, self.extents, dtype)
 
@@ -54,14 +55,14 @@ class Part:
         return Part(self.array, self.layout.rename(names), sizes)
 
     def sliced(self, ranges: Mapping[str, tuple[int, int]]) -> Part | None:
-        """Return the elements with indices from ``begin`` to ``end - 1`` in each dim of ``ranges``.
+        """Return the elements in a range of indices along some dims.
 
-        None if the slice of a blocked dim begins or ends inside a block, except at the end of the
-        dim: elements would be where pads have to be 0. None also for an encoding of several planes,
-        and along the dims of a tile.
+        None if a range of a dim with blocks begins inside a block, or ends inside one before the
+        end of the dim: other elements would then be where the pads of the result have to be 0. None
+        also if the encoding has several planes, or a tile along a dim of ``ranges``.
 
         Args:
-            ranges: ``begin`` and ``end`` by dim.
+            ranges: (begin, end) by dim, for the indices ``begin`` to ``end - 1``.
         """
         layout = self.layout
         tiled = dict(layout.encoding.tile) if layout.encoding is not None else {}
@@ -79,15 +80,15 @@ class Part:
         return Part(self.array[(*places, ...)], layout, {**self.extents, **sizes})
 
     def split(self, dim: str, into: Mapping[str, int]) -> Part | None:
-        """Return the elements with a dim split into several; the last of these has the dim's
-        blocks.
+        """Return the elements with one dim split into several dims. The last of these gets the
+        blocks of the split dim.
 
-        None if the size of the last one is no multiple of the blocks, if the encoding has several
-        planes, or if it has scales, zero points or a tile along the dim.
+        None if the size of the last new dim is no multiple of the blocks. None also if the encoding
+        has several planes, or scales, zero points or a tile along the split dim.
 
         Args:
             dim: the dim to split.
-            into: sizes by new dim, slowest first.
+            into: sizes by new dim, the slowest dim first.
         """
         *_, last = into
         block = self.layout.block(dim)
@@ -102,11 +103,11 @@ class Part:
         return Part(array, Layout.of_axes(axes, self.layout.encoding), {**others, **into})
 
     def merged(self, dims: Sequence[str], into: str) -> Part | None:
-        """Return the elements with several dims merged into one.
+        """Return the elements with several dims merged into one dim.
 
-        None if the dims are not neighbours in memory, if another one than the last has blocks, if
-        the last one has pads, if the encoding has several planes, or if it has scales, zero points
-        or a tile along one of the dims.
+        None if the dims are not neighbours in memory, if one before the last has blocks, or if the
+        last one has pads. None also if the encoding has several planes, or scales, zero points or a
+        tile along one of the dims.
 
         Args:
             dims: the dims to merge, slowest first.
@@ -134,10 +135,11 @@ class Part:
         return Part(array, Layout.of_axes(named, self.layout.encoding), sizes)
 
     def _with_ones_first(self, dims: Sequence[str]) -> Part:
-        """Return the same memory with axes of size 1 moved, so that ``dims`` can be neighbours.
+        """Return the same memory with its axes of size 1 in other positions, so that ``dims``
+        become neighbours where that is possible.
 
-        An axis of size 1 may be anywhere in a layout. Those of ``dims`` go where the order of
-        ``dims`` has them, all others to the front.
+        An axis of size 1 may be anywhere in a layout. If it belongs to one of ``dims``, it goes to
+        its position in the order of ``dims``, else to the front.
         """
         axes = self.layout.axes
         ones = [i for i, axis in enumerate(axes) if self.array.shape[i] == 1 and not axis.block]
@@ -159,8 +161,9 @@ class Part:
         return self.layout.encoding is not None and self.layout.encoding.rest is not None
 
     def _can_regroup(self, dims: Sequence[str]) -> bool:
-        """Return whether these dims may be split or merged: the array is no run of several planes,
-        and the encoding has no scales, zero points or tile along one of them.
+        """Return whether the encoding allows that ``dims`` are split or merged.
+
+        False if it has several planes, or scales, zero points or a tile along one of these dims.
         """
         encoding = self.layout.encoding
         return encoding is None or not (self._has_planes or set(dims) & encoding.named)

@@ -1,8 +1,9 @@
-"""Arrays as layouts store them: their planes, and the pads in these.
+"""The arrays in which layouts store tensors: their planes, and their pads.
 
-A physical array has one axis per axis of its layout, ``layout.physical_shape(extents)``; with an
-encoding of several planes it is their bytes, one plane after another. Elements whose index is not
-below the true extent are pads, which hold the value 0: +0 in floats and the zero point in integers.
+A physical array is a tensor's memory in a layout. It has one axis per axis of the layout, with the
+sizes ``layout.physical_shape(extents)``. If the encoding has several planes, it is the bytes of the
+planes, one plane after another. Elements whose index is not below the true size of a dim are pads.
+They hold the value 0: +0 in floats and the zero point in integers.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
     False
     """
     check_physical(physical, layout, extents, "tensor", layout.encoding)
-    with np.errstate(invalid="ignore"):  # a signalling NaN is not 0 either
+    with np.errstate(invalid="ignore"):  # comparing a signalling NaN with 0 would warn
         return not any(
             (plane[slab] != zeros[slab]).any()
             for plane, zeros in _zeros(physical, layout, extents, layout.encoding)
@@ -131,15 +132,16 @@ def give_zero(
 def _zeros(
     array: Array, layout: Layout, extents: Extents, stored: Encoding | None
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield each plane of a physical array, and an array of its shape with each element's stored 0.
+    """Yield (plane, zeros) for each plane of a physical array: the plane, and an array of the same
+    shape that has 0 as each element stores it.
 
-    The stored 0 is the zero point in integers, which may differ along a dim.
+    Integers store the zero point for 0. It may differ along a dim.
     """
     planes = [None] if stored is None else stored.planes
     for encoding, plane in zip(
         planes, physical_planes(array, layout, extents, stored), strict=True
     ):
-        zero = np.zeros((), plane.dtype)  # f8e8m0 has no 0: its zero bits
+        zero = np.zeros((), plane.dtype)  # for f8e8m0, which has no 0, bits that are all 0
         if encoding is not None and isinstance(encoding.zero, tuple):
             zero = _by_lane(encoding.zero, encoding.axis, layout, extents).astype(plane.dtype)
         elif encoding is not None and encoding.zero:
@@ -148,12 +150,14 @@ def _zeros(
 
 
 def _by_lane(numbers: Sequence[int], dim: str, layout: Layout, extents: Extents) -> Array:
-    """Return an array that gives each element the number of its index along ``dim``; pads get 0.
+    """Return an array that has ``numbers[i]`` at each element whose index along ``dim`` is i, and 0
+    at pads.
 
     Args:
         numbers: one number per index of ``dim``.
         dim: a dim of the layout.
-        layout, extents: the layout and its sizes; the result broadcasts to its physical shape.
+        layout, extents: the layout, and sizes by dim. The result broadcasts to the layout's
+            physical shape.
     """
     along = np.zeros(layout.padded(extents)[dim], np.int64)
     along[: len(numbers)] = numbers
@@ -167,11 +171,12 @@ def _by_lane(numbers: Sequence[int], dim: str, layout: Layout, extents: Extents)
 
 
 def pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:
-    """Yield boxes, a slice per axis of the physical array, that together cover its pads.
+    """Yield boxes that together cover all pads of a physical array. A box is a slice for each axis.
 
-    Boxes for different dims may overlap. The boxes for one dim cover the indices from the extent to
-    the padded extent: the first ends at the next multiple of the innermost block, the second at the
-    next multiple of the two innermost blocks, and so on.
+    There are some boxes for each dim; boxes for different dims may overlap. The boxes for one dim
+    cover its indices from its size up to its padded size. The first box ends at the next multiple
+    of the innermost block, the second at the next multiple of the product of the two innermost
+    blocks, and so on.
     """
     stored = layout.stored_sizes(extents)
     for dim, end in layout.padded(extents).items():

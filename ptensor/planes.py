@@ -1,7 +1,8 @@
 """Arrays of encodings with several planes, or with a scale for each index of a dim.
 
-In memory, several planes are one run of bytes: see ``Encoding``. Here a tensor is a list of arrays,
-one per plane, each of the layout's shape or with an axis per dim.
+An encoding may store each value as a sum of several elements, each of them in an array of its own,
+a *plane* (see ``Encoding``). In memory the planes are one array of bytes. Here they are a list of
+arrays, all of the same shape: that of the layout, or one with an axis per dim.
 """
 
 from __future__ import annotations
@@ -46,9 +47,13 @@ def planes_of(array: Array, encoding: Encoding, shape: tuple[int, ...]) -> list[
 
 
 def between(array: Array, encoding: Encoding, count: int) -> list[Array]:
-    """Return the gaps between the planes, of ``count`` elements each, of an array in memory.
+    """Return the gaps between the planes of an array in memory.
 
-    Each gap is a view of the array's bytes; some may be empty.
+    A gap is a view of the bytes from the end of a plane to the beginning of the next one; some are
+    empty.
+
+    Args:
+        count: the number of elements of each plane.
     """
     begins = encoding.offsets(count)
     ends = [
@@ -64,9 +69,9 @@ def recode(
     """Return the same values in another encoding.
 
     The planes of ``source`` are added up in f64. The sum is split into the planes of ``target``:
-    each plane stores the nearest number to what the planes before it left. A plane that is not the
-    last saturates, where ``convert`` would make a finite number infinite. Everything else is as in
-    ``convert``.
+    each plane stores the number nearest to the remainder that the planes before it left. If the sum
+    is finite but too large for a plane that is not the last, the plane stores its largest number,
+    where ``convert`` would store infinity. Everything else is as in ``convert``.
 
     Args:
         values: the planes of ``source``, one axis per dim.
@@ -116,9 +121,10 @@ def _recode(values: Sequence[Array], source: Encoding, target: Encoding) -> list
 
 
 def _sum(values: Sequence[Array], encoding: Encoding) -> Array:
-    """Return the values of an encoding of several planes: the sums of the planes, in f64.
+    """Return the values that an encoding of several planes stores: the sums of the planes, in f64.
 
-    A NaN of the first plane is the value as it is. A value is -0 only if all planes are -0.
+    If the first plane has a NaN, the value is this NaN, with its payload. A value is -0 only if all
+    planes are -0.
     """
     first, *others = (
         convert(values_of_plane, plane, REAL)
@@ -132,7 +138,7 @@ def _sum(values: Sequence[Array], encoding: Encoding) -> Array:
 
 
 def _split(values: Array, encoding: Encoding) -> list[Array]:
-    """Return f64 values as the planes of an encoding, split as ``recode`` says."""
+    """Return the planes of ``encoding`` that store f64 values, split as ``recode`` says."""
     planes, left = [], values
     for plane, more in zip(encoding.planes, [*encoding.planes[1:], None], strict=True):
         stored = convert(left, REAL, plane)
@@ -145,6 +151,7 @@ def _split(values: Array, encoding: Encoding) -> list[Array]:
         with np.errstate(all="ignore"):
             value = convert(stored, plane, REAL)
             remainder = left - value
-        # a value that the plane stores exactly, NaN and infinity leave a 0 of the value's sign
+        # Nothing remains of a value that the plane stores exactly, of NaN and of infinity: the next
+        # plane then stores a 0 with the sign of the value.
         left = np.where(np.isfinite(left) & (remainder != 0), remainder, np.copysign(0.0, left))
     return planes

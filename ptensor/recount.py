@@ -1,7 +1,8 @@
-"""Layout of the same bytes under other dims, as a reshape without a copy needs it.
+"""The layout that the same bytes have under other dims, after a reshape without a copy.
 
-Elements are numbered by their indices in the order of the tensor's dims, the last dim fastest. The
-unit of a dim is how much the number grows from one of its indices to the next.
+The elements of a tensor are numbered by their indices in the order of the tensor's dims, the last
+dim fastest. The *unit* of a dim is how much the number of an element grows from one index of the
+dim to the next; the unit of an axis of memory likewise, from one position of the axis to the next.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ class _CountedAxis(NamedTuple):
 
 
 def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, int]) -> Layout:
-    """Return the layout of a tensor that is the bytes of another one under other dims.
+    """Return the layout that a tensor's bytes have under other dims, as after a reshape without a
+    copy.
 
-    An element has the same number in both tensors: by its indices in the order of the dims, the
-    last dim fastest. An axis that belongs to several of the new dims is split; dims that become one
-    need not be neighbours in memory.
+    An element keeps its number, which counts the elements by their indices in the order of the
+    dims, the last dim fastest. An axis of memory that covers several of the new dims is split. Old
+    dims that become one new dim need not be neighbours in memory.
 
     Args:
         layout: layout of the present tensor.
@@ -44,9 +46,9 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
         shape: sizes by new dim, in order, of as many elements.
 
     Raises:
-        LayoutError: no layout describes the result: the encoding has scales, zero points or a tile
-            along a dim, a dim has pads, or the parts of a new dim are in an order that no blocks
-            have.
+        LayoutError: no layout describes the result. The encoding has scales, zero points or a tile
+            along a dim; or a dim has pads; or the axes of a new dim are in an order that blocks
+            cannot have.
 
     >>> recounted(Layout("NHWC"), {"N": 1, "C": 8, "H": 4, "W": 4}, {"N": 1, "C": 8, "P": 16})
     Layout('NPC')
@@ -75,17 +77,17 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
 
 
 def _owner(begin: int, end: int, units: Mapping[str, int], shape: Mapping[str, int]) -> str:
-    """Return the dim that an axis of memory is a part of.
+    """Return the new dim to which an axis of memory belongs.
 
-    It is the first dim of more than one index whose unit is at most the axis's and whose unit times
-    size is at least the axis's. A unit is how much the number of an element grows from one index or
-    position to the next.
+    It is the first dim of size above 1 whose indices cover the axis: from ``begin`` or less, the
+    dim's unit, to ``end`` or more, its unit times its size. A unit is how much the number of an
+    element grows from one index or position to the next.
 
     Args:
         begin: unit of the axis.
         end: unit of the axis times its size.
-        units: unit by dim.
-        shape: size by dim.
+        units: the unit of each new dim, by name.
+        shape: the size of each new dim, by name.
     """
     return next(
         dim
@@ -105,7 +107,8 @@ def _units(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_CountedAxis]:
-    """Yield the axes of a layout that have several positions, slowest first.
+    """Yield the axes of a layout that have more than one position, slowest first, as parts of the
+    old dims.
 
     If the first dim of ``extents`` has a symbolic size and its outer part is the first axis, the
     axis is taken to have several positions, so that no guard is needed.
@@ -125,17 +128,19 @@ def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_CountedAxis]:
 
 
 def _marks(run: _CountedAxis, units: Mapping[str, int]) -> list[int]:
-    """Return the units at which an axis is cut so that each piece is a part of one new dim.
+    """Return the units at which an axis of memory is cut, so that each piece belongs to one new
+    dim.
 
-    They fall from ``run.unit * run.size`` to ``run.unit``: two adjacent ones are the ends of a
-    piece.
+    The largest is first: ``run.unit * run.size``. The last is ``run.unit``. Two adjacent units are
+    the end and the begin of a piece. A unit is how much the number of an element grows from one
+    index or position to the next.
 
     Args:
         run: the axis.
-        units: unit by new dim.
+        units: the unit of each new dim, by name.
 
     Raises:
-        LayoutError: the positions do not divide along the new dims.
+        LayoutError: a piece would not have a whole number of positions.
     """
     end = run.unit * run.size
     inner = sorted(unit for unit in units.values() if run.unit < unit < end)
@@ -146,15 +151,16 @@ def _marks(run: _CountedAxis, units: Mapping[str, int]) -> list[int]:
 
 
 def _axes(runs: Sequence[_CountedAxis], shape: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return (dim, block) of each axis of a layout, slowest first; block 0 is an outer part.
+    """Return the axes of a layout as (dim, block), slowest first; block 0 is the outer part of a
+    dim.
 
     Args:
-        runs: the parts of the new dims, slowest first. A dim that has none, since its size is 1,
-            gets an axis after the outer part of the dim before it.
+        runs: the axes of memory as parts of the new dims, slowest first. A new dim of size 1 has
+            none; it gets an axis after the outer part of the dim before it.
         shape: size by new dim, in order.
 
     Raises:
-        LayoutError: the parts of a dim are in an order that no blocks have.
+        LayoutError: the axes of a dim are in an order that blocks cannot have.
     """
     outer: dict[str, int] = {}
     for dim in shape:

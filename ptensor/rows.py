@@ -1,6 +1,7 @@
-"""Rows of layouts from an invoker's requirements: one layout per operand, all operands together.
+"""Rows of layouts: combinations of one layout per operand that fit an invoker's requirements.
 
-Operands that ask for ANY take one joint layout, each restricted to its own dims.
+An invoker requires of each operand one layout, or one of several, or ANY. All operands with ANY
+take one *joint layout*, each without the dims that the operand lacks.
 
 Source: the paper, Algorithm 1, lines 9 to 18.
 """
@@ -23,19 +24,21 @@ if TYPE_CHECKING:
 
 Row = tuple[Layout, ...]
 
-#: Largest number of rows that a library is asked about before it counts as declining: combinations
-#: of alternatives grow exponentially.
+#: About how many rows of layouts a library is asked at most, since the number of combinations grows
+#: exponentially. If it takes none of them, it counts as declining.
 MAX_ROWS = 64
 
 
 def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
-    """Yield rows of layouts, one per operand, that fit the requirements, the preferred row first.
+    """Yield rows of layouts that fit the requirements, the preferred row first. A row has one
+    layout per operand.
 
-    An operand with alternatives prefers its produced layout, if that is among them, then the other
-    alternatives in their order. Operands that ask for ANY share a joint layout. Candidates for it
-    are, in this order: the layouts of non-constant inputs that have all dims of the first output (a
-    dim of size 1 there may have any size in the input), then the order in which the output's dims
-    are declared. There are at most ``MAX_ROWS`` rows.
+    An operand with several required layouts prefers the one in which it is produced, if that is
+    among them; then the others in their order. Operands whose requirement is ANY share a joint
+    layout. The first candidates for it are the layouts of inputs that are not constant and have all
+    dims of the first output; a dim that has size 1 in the output may have any size in the input.
+    The last candidate is the order in which the output's dims are declared. There are at most
+    ``MAX_ROWS`` rows.
 
     Args:
         call: the call in progress, with its PTensors.
@@ -63,8 +66,11 @@ def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
 def _with_joint_layout(
     call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
 ) -> Iterator[Row]:
-    """Yield rows with the fixed layouts and a joint layout for all operands that ask for ANY, one
-    row for each joint layout.
+    """Yield a row of layouts for each joint layout, that is, a layout which all operands that ask
+    for ANY share.
+
+    Each row has the layouts ``fixed``, and the joint layout restricted to an operand's own dims for
+    all other operands.
 
     Args:
         call: the call in progress.
@@ -83,12 +89,16 @@ def _with_joint_layout(
 
 
 def _in_order(operand: VTensor, layouts: Sequence[Layout]) -> Sequence[Layout]:
-    """Return the alternatives in their order, but the operand's produced layout first."""
+    """Return required layouts in their order, but with the operand's produced layout first if it is
+    among them.
+    """
     return sorted(layouts, key=lambda layout: not _has_layout(operand, layout))
 
 
 def _has_layout(operand: VTensor, layout: Layout) -> bool:
-    """Return whether an operand's produced layout is this one; False if the former is unknown."""
+    """Return whether an operand is produced in this layout; False if its produced layout is
+    unknown.
+    """
     produced = operand.produced_layout
     return produced is not None and layout.same(produced, operand.dims)
 
@@ -96,15 +106,16 @@ def _has_layout(operand: VTensor, layout: Layout) -> bool:
 def _combinations(
     alternatives: Sequence[Sequence[Layout]], present: Sequence[Layout]
 ) -> Iterator[Row]:
-    """Yield rows of one alternative per operand, the best row first.
+    """Yield rows of layouts, with one of its alternatives for each operand, the best row first.
 
-    The first row has the preferred layout of each operand. Then there is a row for each layout that
-    occurs: all operands that have it among their alternatives get it, all other operands their
-    preferred layout. The last rows are those of ``_nearest``.
+    The first row has the preferred layout of each operand. Then comes a row for each layout that
+    occurs: all operands that have it among their alternatives get it, and all others get their
+    preferred layout. The rows of ``_nearest`` come last.
 
     Args:
         alternatives: the layouts of each operand, in order of preference.
-        present: produced layouts of operands, whose rows come before those of other layouts.
+        present: layouts in which operands are produced; the rows for these layouts come before
+            those for others.
     """
     first = tuple(layouts[0] for layouts in alternatives)
     common = dict.fromkeys(chain(present, *alternatives))
@@ -116,16 +127,17 @@ def _combinations(
 
 
 def _nearest(alternatives: Sequence[Sequence[Layout]]) -> Iterator[Row]:
-    """Yield rows of one alternative per operand, those with the smallest sum of indices first.
+    """Yield rows of layouts, with one of its alternatives for each operand. Rows close to the
+    preferred layouts come first.
 
-    An index says which alternative an operand gets: 0 is the preferred one. There are about
-    ``MAX_ROWS`` rows.
+    The rows are sorted by the sum of the indices of their alternatives; index 0 is the preferred
+    one. There are about ``MAX_ROWS`` rows.
     """
     queue = deque([((0,) * len(alternatives), 0)])
     while queue:
         places, begin = queue.popleft()
         yield tuple(layouts[i] for layouts, i in zip(alternatives, places, strict=True))
-        for index in range(begin, len(places)):  # earlier operands have been advanced already
+        for index in range(begin, len(places)):  # no row is reached in two ways
             if len(queue) < MAX_ROWS and places[index] + 1 < len(alternatives[index]):
                 step = (*places[:index], places[index] + 1, *places[index + 1 :])
                 queue.append((step, index))
@@ -170,16 +182,17 @@ def _joint_layouts(
 
 
 def restricted(joint: Layout, view: VTensor, out: Mapping[str, int]) -> Layout:
-    """Return the joint layout restricted to the dims of one operand, without blocks on a dim that
-    the operand broadcasts.
+    """Return the layout that an operand gets from a joint layout, which it shares with other
+    operands.
 
-    If the operand has a dim that the joint layout lacks, return the operand's produced layout, or
-    the declared order of its dims if that is unknown.
+    It is the joint layout without the dims that the operand lacks, and without blocks on a dim
+    along which the operand is repeated. If the operand has a dim that the joint layout lacks, it
+    keeps its produced layout, or the declared order of its dims if that is unknown.
 
     Args:
         joint: the joint layout.
         view: the operand as the invoker sees it.
-        out: the sizes of the first output by dim.
+        out: the sizes of the call's first output, by dim.
     """
     if not view.dims.keys() <= set(joint.dims):
         produced = (view if view.base is None else view.base).produced_layout

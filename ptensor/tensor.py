@@ -83,14 +83,15 @@ class PTensor:
 
     @property
     def produced_layout(self) -> Layout | None:
-        """The layout in which the producer wrote the tensor, under a view's own dim names; None if
+        """The layout in which the tensor was produced, under a view's own dim names; None if
         unknown.
         """
         produced = self.call.operands[self.index].produced_layout
         return None if produced is None else from_base(produced, self.tensor)
 
     def require(self, layout: Layout | str | Sequence[Layout | str]) -> PTensor:
-        """Declare the layout that the library wants; once per PTensor, before ``lib_tagger``.
+        """Declare which layout the library needs for this operand: once per PTensor, before
+        ``lib_tagger``.
 
         Args:
             layout: one layout, several in order of preference, or ``Layout.ANY``; text is parsed.
@@ -116,9 +117,9 @@ class PTensor:
         return self
 
     def _requirement(self, layout: Layout | str | Sequence[Layout | str]) -> Requirement:
-        """Return the checked requirement for what ``require`` was given.
+        """Check an argument of ``require``, and return it as a Requirement.
 
-        The layouts of a view come back under the dim names of the operand that it is a view of.
+        If the PTensor is of a view, the layouts are translated to the dim names of the operand.
 
         Raises:
             ContractError: no layout is given, or a layout has other dims than the tensor.
@@ -147,8 +148,11 @@ class PTensor:
         return Requirement(tuple(layouts), file, line)
 
     def requirement_or_guideline(self) -> Requirement:
-        """Return what ``require`` was given; without it, the decided layout; before a decision, the
-        library's guideline; without that, ANY.
+        """Return the requirement on this operand's layout.
+
+        It is the one given by ``require``. Without that, it is the layout that was decided for the
+        operand; before a decision, the layouts of the library's guideline; without an answer of the
+        guideline, ANY.
         """
         if self._asked is None:
             file, line = self.call.place_of_request()
@@ -167,8 +171,9 @@ class PTensor:
 
     @property
     def required_layout(self) -> Layout:
-        """The layout that the library gets; before it is decided, the first that ``require`` was
-        given, or ANY.
+        """The decided layout, in which the library gets this operand.
+
+        Before a decision it is the first layout given to ``require``, or ANY.
         """
         variant = self.call.variant
         if variant is not None:

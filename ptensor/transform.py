@@ -66,8 +66,8 @@ class Transform:
 
     @property
     def exact(self) -> bool:
-        """True if ``inverse`` gives every stored element back: the target's encoding is no
-        narrower.
+        """True if ``inverse`` restores every stored element: the target's encoding rounds none of
+        them.
         """
         return lossless(self.source.stored(self.dtype), self.target.stored(self.dtype))
 
@@ -77,8 +77,9 @@ class Transform:
         return not self.exact
 
     def inverse(self) -> Transform:
-        """Return the Transform that undoes this one. If this one widens, the inverse rounds, and
-        has no inverse itself.
+        """Return the Transform back from ``target`` to ``source``.
+
+        If this Transform widens, its inverse rounds, and the inverse itself has no inverse.
 
         Raises:
             LayoutError: this Transform rounds; nothing can bring back what it drops.
@@ -88,11 +89,13 @@ class Transform:
         return Transform(self.target, self.source, self.dtype)
 
     def then(self, other: Transform) -> Transform:
-        """Return the one Transform that does what this one and then ``other`` do, bit for bit.
+        """Return one Transform with the same result, bit for bit, as this one followed by
+        ``other``.
 
         Raises:
-            LayoutError: ``other`` does not begin where this one ends, or no single Transform gives
-                the same values: this one rounds and ``other`` changes the encoding again.
+            LayoutError: the source layout of ``other`` is not the target layout of this one. Or
+                this one rounds and ``other`` changes the encoding again: no single Transform gives
+                the same values.
             DTypeError: the two are of different element types.
 
         >>> first = Transform(Layout("NCHW"), Layout("NHWC"))
@@ -169,7 +172,7 @@ def transform(
 def transform_into(
     src: Array, dst: Array, source: Layout, target: Layout, extents: Extents, dtype: str = "f32"
 ) -> None:
-    """Write the same tensor in another layout into ``dst``: every byte of it, pads with 0.
+    """Write a tensor in another layout into ``dst``. Every byte of ``dst`` is written, pads with 0.
 
     Args:
         src: the tensor in ``source``; its pads never reach the result.
@@ -214,17 +217,18 @@ def transform_into(
 def _transform_tiled(
     src: Array, dst: Array, source: Layout, target: Layout, extents: Extents
 ) -> None:
-    """Write a tensor in another layout into ``dst``, where ``source`` or ``target`` has a tile.
+    """Write a tensor in another layout into ``dst``, where ``source`` or ``target`` has a tile in
+    its encoding.
 
-    A layout with a tile stores filters in the domain of Winograd's algorithm. Filters are computed
-    in f64; from that domain they are the least-squares fit, which is the original filter if nothing
-    was rounded.
+    A layout with a tile stores filters of a convolution, transformed by Winograd's algorithm. The
+    transform is computed in f64. A filter is computed back from its transform by least squares,
+    which gives the original filter if nothing was rounded.
     """
     have, want = (
         {dim: (count, encoding.step) for dim, count in encoding.tile}
         for encoding in (layout.stored("f32") for layout in (source, target))
     )
-    # the dims of tiles first: then each sum is over long rows
+    # The dims of tiles are put first: each sum then adds up long rows of the other dims.
     dims = sorted(source.dims, key=lambda dim: dim not in {**have, **want})
     plain = Layout.plain(dims, "f64")
     before, after = (layout.stored_sizes(extents) for layout in (source, target))
@@ -249,11 +253,11 @@ def _transform_tiled(
 
 
 def _filter(results: int, step: int, taps: int) -> Array:
-    """Return the matrix that transforms a filter along one dim: a row per stored value, a column
-    per element.
+    """Return the matrix by which Winograd's algorithm transforms a filter along one dim: a row per
+    stored value, a column per element of the filter.
 
     Args:
-        results: the number of results of a tile.
+        results: the number of results that the algorithm computes at once, in one tile.
         step: the stride of the convolution; the filter is split into as many (see ``Encoding``).
         taps: the number of elements of the filter.
     """
@@ -370,7 +374,8 @@ def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
         rank: the number of the array's axes.
 
     Raises:
-        DimError: the names are others than the dims, or there are not as many names as axes.
+        DimError: the names are not those of the layout's dims, or there are more or fewer names
+            than axes.
     """
     if rank != len(dims) or sorted(dims) != sorted(layout.dims):
         have, want = " ".join(dims) or "none", " ".join(layout.dims) or "none"
@@ -379,8 +384,9 @@ def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _IndexRun:
-    """A run of ``count * unit`` consecutive indices of one dim, from ``start``, a multiple of
-    ``unit``.
+    """Consecutive indices of one dim: ``count * unit`` of them from ``start`` on.
+
+    ``start`` is a multiple of ``unit``.
     """
 
     start: int
@@ -389,10 +395,10 @@ class _IndexRun:
 
 
 def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Extents) -> None:
-    """Copy every element of ``src`` bit for bit to ``dst``; pads are neither read nor written.
+    """Copy every element of ``src`` bit for bit to ``dst``, without the pads of either array.
 
-    Each dim is cut into runs of indices within which the offset grows evenly in both layouts, at
-    most one run per level of blocks. One run of each dim makes a box, which is one strided copy.
+    Each dim is cut into ranges of indices. Within a range the offset grows evenly in both layouts.
+    A range of each dim makes a box, which is one strided copy.
     """
     if 0 in extents.values():
         return
@@ -420,7 +426,10 @@ def _bits(array: Array) -> Array:
 
 
 def _common_units(source: Layout, target: Layout, dim: str) -> list[int]:
-    """Return the units of the dim's axes in both layouts, largest first, down to 1."""
+    """Return the units of the axes that ``dim`` has in both layouts, largest first, down to 1.
+
+    A unit is how much an index of the dim grows from one position of the axis to the next.
+    """
     units = {1}
     for layout in (source, target):
         rows = zip(layout.axes, layout.units, strict=True)
@@ -434,11 +443,12 @@ def _is_chain(units: Sequence[int]) -> bool:
 
 
 def _runs(extent: int, units: Sequence[int]) -> list[_IndexRun]:
-    """Return the indices below ``extent`` as consecutive runs, each of whole units.
+    """Cut the indices below ``extent`` into consecutive ranges, each of a whole number of units.
 
     Args:
         extent: the size of a dim.
-        units: the units of the dim's axes, largest first, down to 1; each run has another unit.
+        units: how much an index of the dim grows from one position of an axis to the next, for each
+            axis; largest first, down to 1. No two ranges have the same unit.
     """
     runs, start = [], 0
     for unit in units:
@@ -452,14 +462,18 @@ def _runs(extent: int, units: Sequence[int]) -> list[_IndexRun]:
 def _digits(
     array: Array, layout: Layout, box: Mapping[str, _IndexRun], units: Mapping[str, Sequence[int]]
 ) -> tuple[Array, list[tuple[str, int]]]:
-    """Return a view of a box of the array, and the (dim, unit) of each axis of the view.
+    """Return a view of the part of a plane that a box covers, and what each axis of the view is.
+
+    An axis of the view is (dim, unit): from one position to the next, the index of the dim grows by
+    ``unit``.
 
     Args:
         array: a plane, with one axis per axis of the layout.
         layout: the layout.
-        box: a run of indices of each dim.
-        units: for each dim the units of its axes in both layouts of a copy, largest first; an axis
-            of the array is split so that views in both layouts have the same axes, in some order.
+        box: a range of indices for each dim.
+        units: for each dim the units of its axes in both layouts of a copy, largest first. Axes of
+            the array are split at these units. The views in both layouts then have the same axes,
+            in some order.
     """
     place: list[int | slice] = []
     shape: list[int] = []

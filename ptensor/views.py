@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def to_base(layout: Layout, tensor: VTensor) -> Layout:
-    """Return the layout of a view under the dim names of its base, the tensor that it is a view of.
+    """Translate a layout from the dim names of a view to those of the tensor that it is a view of.
 
     Args:
         layout: a layout under the dim names of ``tensor``.
         tensor: the view; if it is no view, the layout comes back as it is.
 
     Raises:
-        LayoutError: the parts of a dim that the view splits are not next to each other, slowest
-            first, or one of them has blocks, or the encoding has scales or a tile along one.
+        LayoutError: the view splits a dim into several, and these are not next to each other in the
+            layout, slowest first. Or one of them has blocks, scales, zero points or a tile.
     """
     if tensor.base is None or layout.is_any:
         return layout
@@ -46,8 +46,8 @@ def to_base(layout: Layout, tensor: VTensor) -> Layout:
 
 
 def from_base(layout: Layout, tensor: VTensor) -> Layout:
-    """Return the layout of a view's base, the tensor that it is a view of, under the view's dim
-    names.
+    """Translate a layout from the dim names of a view's base, the tensor that it is a view of, to
+    those of the view.
 
     Args:
         layout: a layout under the dim names of the base.
@@ -80,7 +80,8 @@ def _renamed(layout: Layout, names: Mapping[str, str]) -> Encoding | None:
         names: the new name by old name, for all dims that the view does not split.
 
     Raises:
-        LayoutError: the encoding has scales, zero points or a tile along another dim.
+        LayoutError: the encoding has scales, zero points or a tile along a dim that the view
+            splits.
     """
     if layout.encoding is None:
         return None

@@ -1,4 +1,7 @@
-"""Element addresses of a layout, read from its text: the independent check's own algebra."""
+"""Element addresses of a layout, read from its text by code that the rest of VTensor does not use.
+
+The independent check of plans (``check.py``) relies on it.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,18 @@ Parts = list[tuple[str, int]]
 
 
 def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
-    """Return where a layout puts the elements of a tensor of these sizes.
+    """Return data that say where a layout puts the elements of a tensor of these sizes.
 
-    Two layouts agree if their results are equal.
+    Two layouts put all elements at the same addresses, in the same encoding, if their results are
+    equal.
 
     Args:
         text: the layout, with or without its encoding.
         dims: sizes by name.
 
     Returns:
-        The encoding's text, the number of elements with pads, and for each dim, sorted by name, the
-        address in elements that each index adds.
+        The encoding's text; the number of elements, pads included; and for each dim, sorted by
+        name, how much each of its indices adds to an element's address, in elements.
 
     Raises:
         UnsoundPlanError: the text does not parse, or does not hold these dims.
@@ -37,7 +41,7 @@ def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
     return _addresses(text, tuple(dims.items()))
 
 
-@lru_cache(maxsize=512)  # constants have the same layouts in every plan
+@lru_cache(maxsize=512)  # plans share the layouts of constants
 def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[object, ...]:
     dims = dict(sizes_by_dim)
     order, _, encoding = text.partition(":")
@@ -59,14 +63,16 @@ def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[ob
 
 
 def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]:
-    """Return the address, in elements, that each index of a dim adds.
+    """Return how much each index of a dim adds to an element's address, in elements.
 
-    It is a range if neighbours are equally far apart, so that long dims take no memory.
+    It is a ``range`` if all neighbouring indices are equally far apart, so that long dims take no
+    memory.
 
     Args:
         size: size of the dim.
-        step: distance of neighbours of the outer part, in elements.
-        inner: size of each block, and the distance of its neighbours; outermost first.
+        step: distance between neighbouring positions of the dim's outer part, in elements.
+        inner: (size, distance) of each block, outermost first: its size, and the distance between
+            neighbouring positions in it, in elements.
     """
     if not inner:
         return range(0, size * step, step)
@@ -83,7 +89,10 @@ def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]
 def _compact(order: str, dims: Mapping[str, int]) -> Parts:
     """Parse a layout's compact form, ``NCHW16c``, and return (dim, block) for each axis.
 
-    A block of 0 is the outer part of a dim. ``dims`` are the tensor's dims.
+    Block 0 stands for the outer part of a dim.
+
+    Args:
+        dims: the tensor's sizes by dim, which tell lower from upper case.
 
     Raises:
         UnsoundPlanError: the text does not parse.

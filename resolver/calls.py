@@ -1,4 +1,6 @@
-"""Partial evaluation of calls; equal calls of a network are evaluated once."""
+"""Partial evaluation of calls. Nodes of a network often make equal calls; of these, one is
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class _CallResult(NamedTuple):
-    """Result of an evaluated call.
+    """The result of an evaluated call, for reuse by equal calls.
 
     Attributes:
         variant: the call's variant.
         outputs: element type and sizes by dim of each output.
-        names: the made-up names of dims in the call's key, in order.
-        by_place: True if the result of an equal call with other made-up names is this one, each of
-            ``names`` replaced by the other name at the same index.
+        names: the made-up names of dims (such as ``D12``) in the call's key, in order.
+        by_place: True if an equal call with other made-up names may use the result too. Each of
+            ``names`` is then replaced by the other call's name at the same index.
     """
 
     variant: Variant
@@ -38,10 +40,11 @@ class _CallResult(NamedTuple):
     def of(
         cls, variant: Variant, outputs: Sequence[VTensor], names: tuple[str, ...]
     ) -> _CallResult:
-        """Return the result of a call with the made-up names ``names`` in its key.
+        """Return the result of a call. ``names`` are the made-up names of dims in the call's key.
 
-        ``by_place`` is True if all made-up names in the result's layouts and dims are among
-        ``names``, none is in its texts, and the variant has no pieces.
+        Its ``by_place`` is True under three conditions: all made-up names in layouts and dims of
+        the result are among ``names``; the kernel's name and the reasons of refusals have none; and
+        the variant has no pieces.
         """
         required = [layout for each in variant.requirements for layout in each.layouts]
         dims = {dim for layout in (*variant.layouts, *required) for dim in layout.dims}
@@ -54,9 +57,10 @@ class _CallResult(NamedTuple):
         )
 
     def on(self, names: tuple[str, ...]) -> _CallResult | None:
-        """Return the result for an equal call whose key has the made-up names ``names``.
+        """Return this result with ``names`` in place of its own made-up names of dims.
 
-        None if it does not hold for other names; that call is then evaluated.
+        None if the result does not hold for other names. The call whose names they are then has to
+        be evaluated.
         """
         pairs = tuple(pair for pair in zip(self.names, names, strict=True) if pair[0] != pair[1])
         if not pairs:
@@ -84,11 +88,13 @@ class _CallResult(NamedTuple):
 
 
 class EvaluatedCalls:
-    """Results of calls, under one partial evaluation and the same preferences.
+    """Results of calls, for reuse by equal calls of the same partial evaluation, with the same
+    preferences.
 
-    Calls are equal if their operators, their operands' dims, element types and layouts, and their
-    pins are, apart from made-up names of dims. The values of constants may differ: a result is kept
-    only for calls whose constants have not been read.
+    Two calls are equal if they have the same operators, the same pins to libraries, and the same
+    dims, element types and layouts of operands. Made-up names of dims, such as ``D12``, may differ.
+    The values of constants may differ too: a result is kept only if no constant of the call has
+    been read.
     """
 
     def __init__(self) -> None:
@@ -102,16 +108,16 @@ class EvaluatedCalls:
         inputs: Sequence[VTensor],
         own_inputs: Sequence[VTensor],
     ) -> tuple[VTensor, ...]:
-        """Evaluate a call up to its tagger, or take the result of an equal call.
+        """Evaluate a call up to its ``lib_tagger``, or take the result of an equal call.
 
         Args:
-            ctx: context of the call; its ``variant`` is set.
+            ctx: context of the call; this method sets its ``variant``.
             nodes: the node, then the nodes that are fused with it.
             names, inputs: names and tensors of the inputs of all these nodes.
             own_inputs: inputs of the first node.
 
         Returns:
-            The outputs.
+            The outputs of the call.
 
         Raises:
             NoInvokerError: no library takes the call.
@@ -138,9 +144,15 @@ class EvaluatedCalls:
 def _key(
     ctx: DispatchContext, nodes: Sequence[Node], names: Sequence[str], inputs: Sequence[VTensor]
 ) -> tuple[object, tuple[str, ...]]:
-    """Return all that a call depends on, as a key, and the made-up names of dims in it.
+    """Return (key, names): all that a call depends on, as a key, and the made-up names of dims in
+    it, in order.
 
-    The key is None if a parameter of an operator cannot be hashed; the call then equals no other.
+    The key is None if a parameter of an operator cannot be hashed. Such a call equals no other
+    call.
+
+    Args:
+        nodes: the node, then the nodes that are fused with it.
+        names, inputs: names and tensors of the inputs of all these nodes.
     """
     pins = ctx.preferences.nodes
     inner_values = {name for node in nodes for name in node.outputs}
@@ -166,7 +178,11 @@ def _key(
 def _parts(
     nodes: Sequence[Node], inputs: Sequence[VTensor], places: Names
 ) -> tuple[Hashable, Hashable]:
-    """Return the key parts of the operators and of the inputs; ``places`` numbers made-up names."""
+    """Return two parts of a call's key: one for the operators of ``nodes``, one for the inputs.
+
+    Args:
+        places: replaces made-up names of dims by numbers, and keeps the names.
+    """
     kinds = [places.kind(x.dtype, x.dims, x.produced_layout, x.constant) for x in inputs]
     return tuple([places.of(node.op) for node in nodes]), tuple(kinds)
 

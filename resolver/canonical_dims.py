@@ -1,7 +1,8 @@
 """Keys of calls in which made-up names of dims, such as ``D12``, are replaced by numbers.
 
-Made-up names mean nothing. Layers of a network often differ in them alone; with such keys they are
-decided and recorded once.
+A dim has a made-up name if the model has no name for it. Such names mean nothing, and layers of a
+network often differ in them alone. Since the keys of such layers are equal, the layers are decided
+and recorded once.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ from typing import Any
 from ptensor.layout import Layout
 from vtensor.language.exact import exact
 
-#: A made-up name: that of a dim for which the network has no name.
+#: Matches a made-up name: the name of a dim for which the model has none.
 MADE_UP = re.compile(r"D\d+")
 
 
 class Names(dict[str, Hashable]):
-    """Map from texts to what replaces them in a key: made-up names are numbered as they appear.
+    """Map from a text to what replaces it in a key. A made-up name is replaced by its number.
 
-    Any other text is replaced by itself.
+    Made-up names get the numbers 0, 1, ... in the order in which they are looked up. Any other text
+    is replaced by itself.
 
     Args:
-        literal: True leaves made-up names as they are.
+        literal: True keeps made-up names, too.
 
     Attributes:
-        literal: set to True if made-up names must stay, since one is part of a longer text; the
-            key has to be built again with ``literal=True``.
+        literal: set to True once a value has been met in which a made-up name is, or may be, part
+            of something longer. The key then has to be built again with ``literal=True``.
         made_up: the made-up names seen, in the order of their numbers.
     """
 
@@ -42,7 +44,7 @@ class Names(dict[str, Hashable]):
         replacement: Hashable = text
         if not self.literal and (parts := _made_up(text)):
             if parts == WHOLE:
-                replacement = b"%d" % len(self.made_up)  # bytes: equal to no part of a call itself
+                replacement = b"%d" % len(self.made_up)  # bytes, since no part of a call is bytes
                 self.made_up.append(text)
             else:
                 self.literal = True
@@ -52,13 +54,13 @@ class Names(dict[str, Hashable]):
     def kind(
         self, dtype: str, dims: Mapping[str, int], layout: Layout | None, known: bool
     ) -> tuple[Hashable, ...]:
-        """Return the key part of an operand.
+        """Return the part of a key for one operand.
 
         Args:
             dtype: element type.
             dims: sizes by name.
             layout: its layout, or None if that is not decided.
-            known: whether its values are known before a run.
+            known: True if its values are known before a run.
         """
         names = tuple(dims)
         axes, encoding, has_made_up = (
@@ -69,8 +71,8 @@ class Names(dict[str, Hashable]):
         return dtype, places, tuple(dims.values()), axes, encoding, known
 
     def of(self, value: object) -> Hashable:
-        """Return the key part of a parameter or an operator: that of ``exact``, but with made-up
-        names numbered.
+        """Return the part of a key for a parameter or an operator. Made-up names in it are
+        numbered.
         """
         kind: Any = type(value)
         if isinstance(value, str) and kind is str:
@@ -82,16 +84,17 @@ class Names(dict[str, Hashable]):
         if (fields := _fields(kind)) is not None:
             return kind, self._row([getattr(value, name) for name in fields])
         if kind is not float:
-            self.literal = True  # the value may contain names
+            self.literal = True  # a value of any other type may contain made-up names
         return exact(value)
 
     def _row(self, values: Sequence[object]) -> Hashable:
-        """Return the key part of several values in order."""
+        """Return the part of a key for several values, in order."""
         types = tuple(map(type, values))
         return (types, *values) if _COMPARABLE.issuperset(types) else tuple(map(self.of, values))
 
 
-#: Types of parameters whose values of one type are distinguished by ``==``.
+#: Types whose values can be put into a key as they are: two of the same type are equal only if they
+#: are the same value.
 _COMPARABLE = frozenset({int, bool, type(None)})
 
 
@@ -115,9 +118,10 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=4096)
 def _axes(layout: Layout, dims: tuple[str, ...]) -> tuple[Hashable, Hashable, bool]:
-    """Return the axes of a layout, its encoding, and whether the encoding has made-up names.
+    """Return (axes, encoding, named) of a layout.
 
-    Each axis is a pair: the index of its dim in ``dims``, and its block.
+    Each axis is a pair: the index of its dim in ``dims``, and its block. ``named`` is True if the
+    encoding has made-up names.
     """
     axes = tuple((dims.index(axis.dim), axis.block) for axis in layout.axes)
     encoding = layout.encoding
@@ -126,6 +130,8 @@ def _axes(layout: Layout, dims: tuple[str, ...]) -> tuple[Hashable, Hashable, bo
 
 @lru_cache(maxsize=4096)
 def renamed(layout: Layout, names: tuple[tuple[str, str], ...]) -> Layout:
-    """Return a layout with dims renamed by pairs (old, new); pairs of other dims are ignored."""
+    """Return a layout with dims renamed by the pairs (old, new). Pairs whose old name is no dim of
+    the layout are ignored.
+    """
     renaming = {old: new for old, new in names if old in layout.dims}
     return layout.rename(renaming) if renaming else layout

@@ -1,4 +1,4 @@
-"""Exchange of variants in a lowered graph, with which optimisations apply their results."""
+"""Exchange of nodes' variants in a lowered graph. Optimisations apply their results by it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from vtensor.language.records import replace
 
 
 def changed(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
-    """Return the graph with some nodes in other variants, and one Transform on each edge that needs
+    """Return the graph with some nodes in other variants, and a Transform on each edge that needs
     one.
 
-    Only Transforms before and after those nodes are chosen again; other Transforms stay on their
-    libraries.
+    The libraries of Transforms next to these nodes are chosen again. All other Transforms stay on
+    their libraries.
 
     Args:
         graph: the lowered graph, with or without Transforms.
-        variants: the new variants by node. A node that stays on its library keeps its refusals.
+        variants: the new variants, by the node's name. If the new variant is on the node's present
+            library, the node keeps its record of the libraries that declined it.
     """
     makers = {name: node.name for node in graph.operators for name in node.outputs}
     layouts = {value.name: value.layout for value in graph.values.values()}
@@ -34,9 +35,13 @@ def changed(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGrap
 
 
 def revised(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
-    """Return ``graph``, which has no Transforms, with some nodes in other variants.
+    """Return a graph without Transforms with some nodes in other variants.
 
-    ``variants`` are as for ``changed``. Layouts on an edge may disagree afterwards.
+    Afterwards a value may be produced in one layout and read in another.
+
+    Args:
+        graph: the lowered graph, which has no Transforms.
+        variants: as for ``changed``.
     """
     nodes: list[OpNode] = []
     values, merged = dict(graph.values), dict(graph.merged)

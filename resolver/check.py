@@ -28,17 +28,18 @@ def check(
     output_layouts: Mapping[str, Layout] | None = None,
     tolerance: float = 0.0,
 ) -> None:
-    """Prove a lowered graph sound.
+    """Prove that a lowered graph is sound: it computes the network, and layouts agree on every
+    edge.
 
     Args:
         extended: the lowered graph that is to run.
-        graph: the network that it must compute.
+        graph: the network that ``extended`` must compute.
         transformers: names of the libraries that have a transformer.
         entry_layouts, output_layouts: layouts of the inputs, and those promised for the outputs, by
             name; an input or output that is not named has its declared order.
-        tolerance: the rounding error that the plan may have. At 0 nothing in it may round, except
-            constants that approximate nodes alone read: their rounding is part of those nodes'
-            errors, which ``check_errors`` checks.
+        tolerance: the rounding error that the plan may have. At 0 no value may be rounded. Exempt
+            are constants that only approximate nodes read: their rounding is part of the errors of
+            these nodes, which ``check_errors`` checks.
 
     Raises:
         UnsoundPlanError: a value is used before it is made, or made twice; an edge's layouts
@@ -78,8 +79,11 @@ def check(
 
 
 def _check_values(extended: LoweredGraph, graph: Graph) -> None:
-    """Check that every used name has a value, which has the network's type and sizes, and is
-    constant as there, unless a Transform makes it.
+    """Check that each name in use has a value, and that values not made by a Transform are the
+    network's.
+
+    Such a value needs the type and sizes that it has in the network, and is constant if it is
+    constant there.
     """
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}
@@ -97,7 +101,9 @@ def _check_values(extended: LoweredGraph, graph: Graph) -> None:
 
 
 def _check_exact(node: str, made: Iterable[Value]) -> None:
-    """Check that no value that a node makes has an encoding that rounds its element type."""
+    """Check that ``made``, the values that a node makes, have no encoding that rounds their element
+    type.
+    """
     for value in made:
         encoding = str(value.layout).partition(":")[2]
         if encoding and not holds(encoding, value.dtype):
@@ -110,7 +116,7 @@ def _check_exact(node: str, made: Iterable[Value]) -> None:
 def _charged_constants(extended: LoweredGraph) -> set[str]:
     """Return the names of the constants that only approximate nodes read.
 
-    The rounding of such a constant is part of those nodes' errors.
+    The measured errors of these nodes include the rounding of such a constant.
     """
     strict = {
         name
@@ -124,10 +130,13 @@ def _charged_constants(extended: LoweredGraph) -> set[str]:
 def _check_promised(
     what: str, value: Value, layouts: Mapping[str, Layout] | None, name: str
 ) -> None:
-    """Check that a value is in the layout that ``layouts`` promises for ``name``, by default in
-    declared order.
+    """Check that a value is in the layout promised for it.
 
-    ``what`` is the value's description in the error.
+    That is the layout that ``layouts`` has for ``name``, by default the declared order of the
+    value's dims.
+
+    Args:
+        what: description of the value in the error.
     """
     declared = " ".join(f"{dim}/1" for dim in value.dims) or "()"
     want = str(layouts[name]) if layouts and name in layouts else declared
@@ -136,14 +145,24 @@ def _check_promised(
 
 
 def _check_made(node: str, names: Iterable[str], available: set[str]) -> None:
-    """Check that the values ``names``, which a node uses, are all among ``available``."""
+    """Check that all values that a node uses have been made before.
+
+    Args:
+        node: the node's name, for the error.
+        names: the values that it uses.
+        available: the values that have been made so far.
+    """
     for name in [] if available.issuperset(names) else names:
         if name not in available:
             raise UnsoundPlanError(f"{node}: uses {name!r} before anything makes it")
 
 
 def _check_transform(extended: LoweredGraph, node: TransformNode, able: set[str]) -> None:
-    """Check that a Transform changes only the layout, on one of the libraries ``able``."""
+    """Check that a Transform changes nothing but the layout, and that its library can run it.
+
+    Args:
+        able: the names of the libraries that have a transformer.
+    """
     source, target = extended.values[node.input], extended.values[node.output]
     if dict(source.dims) != dict(target.dims) or source.dtype != target.dtype:
         raise UnsoundPlanError(f"{node.name}: changes more than the layout of {source.name}")
@@ -166,11 +185,11 @@ def _check_operator(
 
     Args:
         extended: the lowered graph.
-        node: its node.
+        node: the node of ``extended`` to check.
         graph: the network.
-        origin: for each value of the lowered graph, the network's value that it is, perhaps in
-            another layout.
-        readers: result of ``_readers``.
+        origin: for each value of the lowered graph, the network's value of which it is a copy,
+            perhaps in another layout.
+        readers: for each value of the network, the names of the nodes that read it.
     """
     original = graph.nodes.get(node.name)
     if original is None or original.op is not node.op:
@@ -196,7 +215,7 @@ def _check_operator(
 
 
 def _readers(graph: Graph) -> Mapping[str, Sequence[str]]:
-    """Return the names of the nodes that read each value, each node once, by value."""
+    """Return for each value, by name, the names of the nodes that read it, each node once."""
     readers: dict[str, list[str]] = {}
     for node in graph.nodes.values():
         for name in dict.fromkeys(node.inputs):
@@ -207,10 +226,12 @@ def _readers(graph: Graph) -> Mapping[str, Sequence[str]]:
 def _check_follower(
     graph: Graph, follower: Node, values: tuple[str, ...], readers: Mapping[str, Sequence[str]]
 ) -> None:
-    """Check that a fused node is the network's, and the only reader of the value that it
+    """Check that a fused node is in the network, and that nothing else reads the value that it
     follows.
 
-    ``values`` has that value alone, or the check fails. ``readers`` is the result of ``_readers``.
+    Args:
+        values: the first output of the node before it, as a tuple; the check fails if it is empty.
+        readers: for each value of the network, the names of the nodes that read it.
     """
     if graph.nodes.get(follower.name) is not follower:
         raise UnsoundPlanError(f"{follower.name}: no such node in the network")
@@ -244,9 +265,11 @@ def _same_addresses(value: Value, *layouts: str) -> bool:
 def _check_ends(
     extended: LoweredGraph, graph: Graph, origin: Mapping[str, str], available: set[str]
 ) -> None:
-    """Check that inputs and outputs are the network's, and that all outputs are made.
+    """Check that the inputs and outputs are those of the network, and that each output is made.
 
-    ``origin`` is as for ``_check_operator``; ``available`` are the values that are made.
+    Args:
+        origin: as for ``_check_operator``.
+        available: the names of the values that are made.
     """
     if tuple(extended.inputs) != tuple(graph.inputs):
         raise UnsoundPlanError("the plan has other inputs than the network")

@@ -1,7 +1,8 @@
-"""The independent check of a plan's errors: every approximate node has a share, and shares add up.
+"""The independent check of a plan's errors: each approximate node has its measured share of the
+error, and the shares together stay within the tolerance.
 
-It shares no code with the program that chose the variants: it goes back to what was measured, and
-computes in fractions.
+It shares no code with the program that chose the variants. It starts from the measurements again,
+and computes in fractions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from resolver.errors import ErrorProof, Share
 from resolver.lowered import LoweredGraph
 from vtensor.errors import UnsoundPlanError
 
-#: Relative difference that is allowed for floats that went through decimal text.
+#: Relative difference that is allowed, since floats may have been written and read as decimal text.
 SLACK = Fraction(1, 10**6)
 
 
@@ -22,9 +23,10 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
     """Prove that the errors of a lowered graph, as measured, are within a relative tolerance.
 
     Raises:
-        UnsoundPlanError: an approximate node has no share; an error or an amplification is less
-            than was measured; the squares add up to more than the tolerance's; or the whole plan
-            was not compared with the strict one, or differs from it by more.
+        UnsoundPlanError: an approximate node has no share. Or a share states a smaller error or
+            error amplification than was measured. Or the squares of the errors add up to more than
+            the square of the budget, or of the tolerance. Or the whole plan was not compared with
+            the strict plan, or differs from it by more than the tolerance.
     """
     inexact = {node.name: node.variant for node in graph.operators if node.variant.inexact}
     if not inexact:
@@ -52,7 +54,9 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
 
 
 def _square(share: Share) -> Fraction:
-    """Return the square of the error that a share's node adds to the results, as measured."""
+    """Return the square of the error that the node of a share adds to the network's results, as
+    measured.
+    """
     error = _largest(share, "error", share.error, [(d, by) for d, by in share.trials])
     gain = _largest(share, "gain", share.gain, [(got, sent) for sent, got in share.probes])
     return (error * gain) ** 2
@@ -61,13 +65,13 @@ def _square(share: Share) -> Fraction:
 def _largest(
     share: Share, what: str, stated: float, pairs: Sequence[tuple[float, float]]
 ) -> Fraction:
-    """Return the largest ratio of measured pairs.
+    """Return the largest of the measured ratios, and check that the share states no less.
 
     Args:
         share: the share that is checked.
-        what: the name of the quantity.
-        stated: the value that the share states.
-        pairs: measurements, each numerator and denominator.
+        what: the name of the measured quantity, for the message.
+        stated: the value that the share states for it.
+        pairs: the measurements, each as numerator and denominator of a ratio.
 
     Raises:
         UnsoundPlanError: nothing was measured, or more than stated.

@@ -1,10 +1,11 @@
-"""Choices apart from sizes: what was chosen for a network, applied to other sizes of it.
+"""Choices without their sizes: what was chosen for a network, applied to the network in other
+sizes.
 
-A ``ChosenGraph`` is a finished lowered graph without its sizes: the library of each node, the fused
-nodes, the layout of each value, the Transforms, and the order of all nodes. Applied to the same
-network in other sizes it gives a lowered graph at once: nothing is evaluated or solved. If some
-nodes do not fit, ``resolve`` decides these and their neighbours again and takes the others from
-here (``settled``).
+A ``ChosenGraph`` is a finished lowered graph of which the sizes are ignored. It tells the library
+of each node, the fused nodes, the layout of each value, the Transforms, and the order of all nodes.
+Applied to the same network in other sizes it gives a lowered graph at once: no invoker is evaluated
+and no program is solved. If some nodes do not fit, ``resolve`` decides these and their neighbours
+again. It takes all other nodes from the choice (``settled``).
 
 The result is not checked here. The recorder asks libraries whether they take their calls as before
 (``Evaluation.confirming``). The checker proves soundness. Nothing shows that the choice is as good
@@ -35,16 +36,17 @@ from vtensor.language.records import dataclass, replace
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph, Node
 
-#: Fault of a node: two layouts are equal for the old sizes or for the new ones, but not for both.
+#: Why a node does not fit: two layouts agree for the old sizes but not for the new ones, or the
+#: other way round.
 MOVED = "Transforms are needed elsewhere than before"
 
 
-class ChoiceRefused(Unfit):  # no error: the caller chooses other variants for the sizes
-    """Raised if a choice does not fit other sizes; the message says why.
+class ChoiceRefused(Unfit):  # no error: the caller then makes another choice
+    """Raised if a choice does not fit a graph of other sizes; the message says why.
 
     Attributes:
-        nodes: the nodes that do not fit; the others may stay. Empty if the graph is of another
-            network.
+        nodes: names of the nodes that do not fit; all other nodes of the choice may be kept. Empty
+            if the graph is of another network.
     """
 
     def __init__(self, why: str, nodes: Iterable[str] = ()) -> None:
@@ -65,22 +67,23 @@ class ChosenGraph:
 
     @classmethod
     def of(cls, graph: LoweredGraph) -> ChosenGraph:
-        """Return the choice in a plan's lowered graph, without constants, and without times, which
-        hold for its sizes only.
+        """Return the choice in a plan's lowered graph.
+
+        It has no constants, and no times: these hold for the sizes of the plan only.
         """
         nodes = [_untimed_node(node) if isinstance(node, OpNode) else node for node in graph.nodes]
         return cls(replace(graph, nodes=nodes, constants={}))
 
     def on(self, graph: Graph) -> LoweredGraph:
-        """Return the lowered graph of this choice for a graph of other sizes.
+        """Apply this choice to a graph of other sizes, and return the lowered graph.
 
         Args:
             graph: simplified like the graph that the choice was made for.
 
         Raises:
-            ChoiceRefused: the graph has other nodes, edges or dims. Or there are nodes, named by
-                the error, into which fewer nodes may be fused than before, or at which a Transform
-                is needed that there was not, or the reverse.
+            ChoiceRefused: the graph has other nodes, edges or dims. Or some nodes do not fit, which
+                the error names: fewer followers may be fused into the node than before, or the new
+                sizes need other Transforms before or after it than the choice has.
         """
         lowered, faults = self._placed(graph)
         for node, why in faults.items():
@@ -88,11 +91,11 @@ class ChosenGraph:
         return lowered
 
     def roughly(self, graph: Graph) -> LoweredGraph:
-        """Return the lowered graph as ``on`` does, also if Transforms are needed elsewhere than
-        before.
+        """Apply this choice to a graph of other sizes as ``on`` does, even if Transforms are then
+        missing or not needed.
 
         Raises:
-            ChoiceRefused: as for ``on``, except for the places of Transforms.
+            ChoiceRefused: as for ``on``, but not because of Transforms.
         """
         lowered, faults = self._placed(graph)
         for node, why in faults.items():
@@ -101,8 +104,8 @@ class ChosenGraph:
         return lowered
 
     def _placed(self, graph: Graph) -> tuple[LoweredGraph, Mapping[str, str]]:
-        """Return the lowered graph for a graph of other sizes, and for each node that does not fit
-        the reason.
+        """Return (lowered, faults): the lowered graph for a graph of other sizes, and why nodes do
+        not fit, by their names.
 
         Raises:
             ChoiceRefused: the graph has other nodes, edges or dims.
@@ -143,11 +146,12 @@ class ChosenGraph:
         return lowered, faults
 
     def settled(self, graph: Graph, without: Collection[str]) -> dict[str, OpNode]:
-        """Return the chosen nodes that a graph of other sizes has too, by name.
+        """Return the nodes of this choice that a graph of other sizes has too, by name.
 
         Args:
             graph: a simplified graph of the same network.
-            without: nodes to leave out, together with the nodes before and after them.
+            without: names of nodes to leave out. Nodes that read their outputs or make their inputs
+                are left out, too.
         """
         bare = self.chosen.bare
         excluded = [node for node in bare.operators if node.name in without]
@@ -194,7 +198,8 @@ class ChosenGraph:
         return {node.name for node in self.chosen.operators if value in node.inputs}
 
     def _values(self, graph: Graph) -> Iterator[tuple[str, Value]]:
-        """Yield the choice's values with their names, in its layouts and in the sizes of a graph.
+        """Yield (name, value) for each value of the choice, in the choice's layout and with its
+        sizes in ``graph``.
 
         Raises:
             ChoiceRefused: the graph has a value with other dims or type, or lacks it.
@@ -209,7 +214,9 @@ class ChosenGraph:
 
     @cached_property
     def sources(self) -> Mapping[str, str]:
-        """For each value, the network's value that it is, perhaps in another layout."""
+        """For each value, by name, the network's value of which it is a copy, perhaps in another
+        layout.
+        """
         return self.chosen.sources
 
     @cached_property
@@ -218,10 +225,11 @@ class ChosenGraph:
 
 
 def lasting_certificate(chosen: LoweredGraph) -> Certificate | None:
-    """Return the certificate of a choice if it holds for all sizes, else None.
+    """Return the certificate of a choice if it holds for all sizes; None if it does not, or there
+    is none.
 
-    It holds for all sizes if no Transform runs and no node had a second variant to choose: then no
-    other choice gains anything.
+    It holds for all sizes if no node had a second variant to choose from, and no Transform runs:
+    then no other choice is better.
     """
     certificate = chosen.certificate
     is_free = (
@@ -231,9 +239,10 @@ def lasting_certificate(chosen: LoweredGraph) -> Certificate | None:
 
 
 def with_parameters(graph: Graph, node: OpNode) -> OpNode:
-    """Return a node with the parameters that it has in a graph of other sizes.
+    """Return a node of a choice with the operator and parameters that it has in a graph of other
+    sizes.
 
-    It has fewer followers if the graph offers fewer for fusion.
+    It keeps as many of its followers as the graph allows to fuse into it.
 
     Raises:
         ChoiceRefused: the graph has another operator under this name, or no node.
@@ -254,7 +263,9 @@ def _operand_names(node: OpNode) -> tuple[str, ...]:
 
 
 def _operand_layouts(node: OpNode) -> Iterator[tuple[str, Layout]]:
-    """Yield a node's operands, each with the layout in which the node takes it."""
+    """Yield (name, layout) for each operand of a node: its name, and the layout in which the node
+    takes it.
+    """
     return zip(_operand_names(node), node.variant.layouts, strict=True)
 
 
@@ -272,6 +283,10 @@ def _edges(node: Node) -> tuple[str, Sequence[str], Sequence[str], type]:
 
 
 def alike(values: Mapping[str, Value], name: str, layout: Layout) -> bool:
-    """Return whether the value ``name`` is in ``layout``, which may be spelled differently."""
+    """Return whether ``layout`` puts the elements of the value ``name`` where its own layout puts
+    them.
+
+    The two layouts may be spelled differently.
+    """
     value = values[name]
     return value.layout == layout or value.layout.same(layout.normalized(value.dtype), value.dims)

@@ -1,8 +1,9 @@
 """A choice as plain data for the cache: lists, texts, numbers.
 
-The data has no code and no addresses. Operators, outputs, roles and fused nodes are not in it: they
-are taken from the graph that it is read for. This module refuses only data that is no choice at
-all. ``ChosenGraph.on``, the libraries and the checker find out whether a choice suits the graph.
+The data has no code and no addresses. The nodes' operators, outputs, roles and fused nodes are not
+in the data: the reader takes them from the graph for which it reads the choice. This module refuses
+only data that is no choice at all. Whether a choice suits the graph is found out by
+``ChosenGraph.on``, the libraries and the checker.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Exceptions that malformed data raises: wrong types, missing rows, and our own errors.
+#: Exceptions that may be raised when malformed data is read: for wrong types, missing rows, ...
 _MALFORMED = (VTensorError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
-#: First entry of a node's row: its kind.
+#: The kinds of nodes; a node's row begins with its kind.
 TRANSFORM, OPERATOR = "transform", "operator"
 
 #: Possible values of ``Variant.basis``.
@@ -49,13 +50,13 @@ OBJECTIVES = ("shared", "paper", "time")
 
 
 class _Table:
-    """A table of rows that many nodes share; each row is stored once."""
+    """Rows of plain data, each stored once, to which the rows of many nodes refer by index."""
 
     def __init__(self) -> None:
         self._places: dict[Hashable, int] = {}
 
     def place(self, row: Hashable) -> int:
-        """Return the index of a row, which is added if it is new."""
+        """Return the index of ``row`` in the table; add the row if it is new."""
         return self._places.setdefault(row, len(self._places))
 
     @property
@@ -68,7 +69,8 @@ def plain_data(graph: LoweredGraph) -> dict[str, Any]:
     """Return the choice in a lowered graph as data that JSON can hold.
 
     Raises:
-        ChoiceRefused: a node's variant still has pieces.
+        ChoiceRefused: a node's variant still has pieces, that is, followers that run in steps of
+            their own.
     """
     requirements, refused = _Table(), _Table()
     nodes = [_node_row(node, requirements, refused) for node in graph.nodes]
@@ -90,10 +92,16 @@ def plain_data(graph: LoweredGraph) -> dict[str, Any]:
 def _node_row(node: LoweredNode, requirements: _Table, refused: _Table) -> tuple[Any, ...]:
     """Return a node as a row of plain data.
 
-    Its requirements and refusals are added to the tables; the row has their indices.
+    The row refers to the node's requirements, and to the libraries that declined it, by their
+    indices in two tables. They are added to these tables.
+
+    Args:
+        requirements: the table of requirements.
+        refused: the table of refusals, that is, of libraries that declined, each with its reason.
 
     Raises:
-        ChoiceRefused: the node's variant still has pieces.
+        ChoiceRefused: the node's variant still has pieces, that is, followers that run in steps of
+            their own.
     """
     if isinstance(node, TransformNode):
         reasons = [
@@ -152,7 +160,7 @@ def from_plain_data(
 
 
 class _ChoiceReader:
-    """Reader of one choice; it checks every row before use."""
+    """Reader of one choice from plain data. It checks every row of the data before use."""
 
     def __init__(self, data: object, graph: Graph, preferences: Preferences) -> None:
         self._data: dict[str, Any] = _typed(dict, data)
@@ -167,10 +175,14 @@ class _ChoiceReader:
         self._refused = [Refusal(*_row(Refusal, row)) for row in rows]
 
     def lowered(self, delivery: Mapping[str, Layout], passes: Sequence[str]) -> LoweredGraph:
-        """Return the lowered graph; ``delivery`` and ``passes`` become its attributes.
+        """Return the lowered graph of the choice.
+
+        Args:
+            delivery, passes: as in ``LoweredGraph``, for the result.
 
         Raises:
-            ChoiceRefused: a row is malformed, or a node or output names no value.
+            ChoiceRefused: a row is malformed, or the choice has no value of a name that a node or
+                output uses.
         """
         rows = map(self._value, _typed(list, self._data["values"]))
         values = {value.name: value for value in rows}
@@ -286,11 +298,12 @@ def _kinds(of: type) -> tuple[tuple[type, ...], ...]:
 
 
 def _row(of: type, row: object) -> list[Any]:
-    """Check that the list ``row`` has a value for each field of the dataclass ``of``; return it.
+    """Check that the list ``row`` has a value of the right type for each field of the dataclass
+    ``of``; return it.
 
     Raises:
         ChoiceRefused: the row is no list, or a value is not of its field's type.
-        ValueError: it has another number of values than the class has fields.
+        ValueError: the row has more or fewer values than the class has fields.
     """
     values, kinds = _typed(list, row), _kinds(of)
     for value, allowed in zip(values, kinds, strict=True):

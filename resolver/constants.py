@@ -1,4 +1,4 @@
-"""Memory of a graph's constants, made on demand: a plan reads few of them."""
+"""Memory of a graph's constants, made when it is first used, since a plan reads few of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _DeferredStorages(Mapping[str, TensorStorage]):
-    """Storages of constants, by name; each is made at its first use.
+    """The storages (memory objects) of constants, by name. Each is made at its first use.
 
     Plans for new sizes are made often, and every storage would be one more object for Python's
     garbage collector.
@@ -47,7 +47,11 @@ class _DeferredStorages(Mapping[str, TensorStorage]):
 
 
 def stored(graph: Graph, names: Iterable[str]) -> Mapping[str, TensorStorage]:
-    """Return the storages of the constants ``names``, by name; each array is read at the first use
-    of its values.
+    """Return the storages of constants, by name.
+
+    A storage reads its array at the first use of the values.
+
+    Args:
+        names: the names of the constants.
     """
     return MappingProxyType(_DeferredStorages(graph, names))

@@ -1,9 +1,11 @@
-"""Error shares of approximate variants, with the measurements behind them.
+"""Error shares: what each approximate variant adds to the error of a plan's results, with the
+measurements behind it.
 
-A node's error is the norm of its result's difference from the strict result, relative to the strict
-result's norm. At the network's results it is multiplied by the node's error amplification; there
-the largest difference counts, relative to the largest element. Errors of different nodes are taken
-as independent: their squares add up.
+The strict result of a node is the one that exact kernels compute. A node's error is the norm of the
+difference between its result and the strict result, relative to the norm of the strict result. On
+its way to the network's results it is multiplied by the node's error amplification. There an error
+is the largest difference of an element, relative to the largest element. Errors of different nodes
+are taken as independent, so that their squares add up.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ class Share:
     """The part of the results' error that one approximate node adds.
 
     Attributes:
-        node, kernel: names of the node and of its variant's kernel.
+        node, kernel: name of the node, and name of the kernel of its variant.
         error: error of the node's own result.
         gain: error amplification: the largest factor by which an error of the node's result was
             multiplied on its way to the network's results.
@@ -44,17 +46,18 @@ class Share:
 
 @dataclass(frozen=True)
 class ErrorProof:
-    """The errors for which a plan was chosen.
+    """The errors that were measured or computed for a plan when it was chosen.
 
     Attributes:
         tolerance: the error that the network's results may have.
-        budget: the limit on the root of the shares' sum of squares; it is below the tolerance if an
-            earlier choice exceeded the tolerance.
+        budget: the limit that the choice had for the root of the sum of the squares of the shares'
+            errors. It is below ``tolerance`` if an earlier choice turned out to exceed the
+            tolerance.
         shares: shares of the approximate nodes.
-        direct: error that exact kernels add, since their sums are in another order than the strict
-            plan's; measured on a whole plan without approximate variants.
-        measured: the largest error of the whole plan, on inputs that no share was measured on; None
-            if the plan was not run yet.
+        direct: the error that exact kernels add, because they sum in another order than those of
+            the strict plan. It is measured on a whole plan without approximate variants.
+        measured: the largest error of the results of the whole plan, on inputs with which no share
+            was measured; None if the plan was not run yet.
     """
 
     tolerance: float
@@ -65,12 +68,14 @@ class ErrorProof:
 
     @property
     def expected(self) -> float:
-        """Expected error of the results: the root of the sum of the squares of all errors."""
+        """Expected error of the network's results: the root of the sum of the squares of all
+        errors.
+        """
         return hypot(self.direct, expected(self.shares))
 
     @property
     def plain_sum(self) -> float:
-        """Error of the results if all errors had the same sign."""
+        """Error of the network's results if all errors added up in the worst way: their sum."""
         return self.direct + sum(share.added for share in self.shares)
 
 

@@ -1,4 +1,5 @@
-"""Algorithm 1: evaluate every node partially, in topological order, and collect what it decided.
+"""Algorithm 1: evaluate every node partially, in topological order, and collect the variants that
+are decided.
 
 Source: the paper, section 5.1 and Fig. 8.
 """
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class PartialEvaluation(Evaluation):
-    """Evaluation that ends at the tagger: nothing is allocated and no kernel runs.
+    """Evaluation of invokers that ends at ``lib_tagger``: nothing is allocated, and no kernel runs.
 
     Args:
-        inexact: True accepts approximate routines; the plan bounds their errors.
+        inexact: True accepts approximate routines. The plan then has to bound their errors.
     """
 
     mode = Mode.PARTIAL
@@ -46,7 +47,9 @@ class PartialEvaluation(Evaluation):
         self.tolerance = max(self.tolerance, float(inexact))
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:  # noqa: ARG002
-        """Raise ContractError: the invoker went on past its tagger."""
+        """Raise ContractError: the invoker made a step, although it had to return after
+        ``lib_tagger``.
+        """
         raise call.misuse("a native step in partial evaluation")
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
@@ -65,10 +68,10 @@ class _Resolving:
     Attributes:
         values: the values decided so far by name, with their produced layouts.
         nodes: the nodes decided so far, in their variants.
-        calls: calls that were evaluated.
+        calls: the results of the calls evaluated so far, for reuse by equal calls.
         libraries: for each operator name, its libraries with their priorities, the highest first.
-        first: for each operator name, its invokers that may be tried before libraries of higher
-            priority.
+        first: for each operator name, its invokers with a condition ``first``: they may be tried
+            before libraries of higher priority.
     """
 
     values: dict[str, VTensor] = field(default_factory=dict)
@@ -100,22 +103,23 @@ def resolve(
 ) -> LoweredGraph:
     """Decide the library, layouts and fused followers of each node of a sealed graph.
 
-    The library that takes a node fuses as many of the followers offered for it as it can, from the
-    first on.
+    The graph offers for each node the nodes after it that may be fused into it. The library that
+    takes the node fuses as many of these as it can, from the first one on.
 
     Args:
         graph: the graph; nodes that no output needs are left out.
         entry_layouts: layouts of the inputs in memory, by name; an input without one has its
             declared order.
         preferences: libraries that may run nodes and Transforms, and their order.
-        settled: nodes that are decided already, by name.
+        settled: nodes that are decided already, by name; their variants are kept.
 
     Returns:
         The lowered graph: the layouts in which values are produced and those that nodes require,
         still without Transforms.
 
     Raises:
-        InputError: a pin names a node that does not exist, or a library without its operator.
+        InputError: ``preferences`` pin a node that does not exist, or pin a node to a library that
+            lacks its operator.
         NoInvokerError: no library takes a node.
         ContractError: an invoker breaks its contract.
         ResolutionError: an entry layout does not fit its input.
@@ -161,7 +165,9 @@ def resolve(
 
 
 def _enter_settled(graph: Graph, state: _Resolving, node: OpNode) -> None:
-    """Enter the outputs of a settled node into the state, in the layouts of its variant."""
+    """Add the outputs of a node that is decided already to the values of ``state``, in the layouts
+    of its variant.
+    """
     for name, layout in zip(node.outputs, node.variant.layouts[len(node.inputs) :], strict=True):
         value = graph.values[name]
         state.values[name] = VTensor.as_known(value.dtype, dict(value.dims), Option(name=name))
@@ -169,7 +175,8 @@ def _enter_settled(graph: Graph, state: _Resolving, node: OpNode) -> None:
 
 
 def _order(graph: Graph) -> tuple[set[str], list[Node]]:
-    """Return the names of the values that outputs need, and the nodes that make them.
+    """Return (names, nodes): the names of all values on which outputs depend, and the nodes that
+    make these values.
 
     The nodes are in the order in which they were added, which is topological.
     """
@@ -184,12 +191,13 @@ def _order(graph: Graph) -> tuple[set[str], list[Node]]:
 def _set_entry_layouts(
     graph: Graph, state: _Resolving, entry_layouts: Mapping[str, Layout], needed: set[str]
 ) -> None:
-    """Enter inputs, and constants in ``needed``, into the state in their produced layouts.
+    """Add the graph's inputs, and its constants in ``needed``, to the values of ``state``, in the
+    layouts that they have in memory.
 
     Source: the paper, Algorithm 1, line 1.
 
     Raises:
-        ResolutionError: an entry layout does not fit its input.
+        ResolutionError: an entry layout is for no input, or lacks a dim of its input.
     """
     unknown = entry_layouts.keys() - {*graph.inputs}
     if unknown:
@@ -239,10 +247,12 @@ def _decide(
     preferences: Preferences,
     offered: Sequence[Node],
 ) -> OpNode:
-    """Decide a node with as many followers as its library takes, and enter its outputs into the
-    state.
+    """Decide the variant of a node with as many fused followers as its library takes, and add its
+    outputs to the values of ``state``.
 
-    ``out`` is its first output, ``offered`` are the nodes that may be fused, in order.
+    Args:
+        out: the node's first output.
+        offered: the nodes that may be fused into it, in order.
     """
     if (early := _on_preceding_library(state, node, preferences, offered)) is not None:
         decided, values = early
@@ -260,11 +270,15 @@ def _decide(
 def _on_preceding_library(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]] | None:
-    """Return a node fused with all offered nodes, and its outputs, on a library that is tried
-    before libraries of higher priority.
+    """Try to run a node, fused with all offered nodes, on a library that may be tried before
+    libraries of higher priority.
 
-    None if no library may be tried so, if it does not take all the nodes, or if it may not be tried
-    before one of the libraries of higher priority.
+    An invoker with a condition ``first`` may be tried early. It names in ``before`` the libraries
+    of higher priority that it may pass over.
+
+    Returns:
+        The decided node and its outputs. None if there is no such library, if it does not take all
+        the nodes, or if it would pass over a library that is not in ``before``.
     """
     pinned = preferences.pinned(node.name, info_of(node.op).name)
     if preferences.order is not None or pinned is not None:
@@ -292,7 +306,9 @@ def _on_preceding_library(
 
 
 def _passed_over(state: _Resolving, node: Node, library: str, by: str) -> Refusal:
-    """Return the refusal of ``library``, which is not asked since ``by`` was tried before it."""
+    """Return the Refusal that records why ``library`` was not asked: the library ``by`` was tried
+    before it.
+    """
     why = f"passed over: {by} says that it is faster here"
     return Refusal(state.libraries_of(node)[library], library, why)
 
@@ -300,10 +316,14 @@ def _passed_over(state: _Resolving, node: Node, library: str, by: str) -> Refusa
 def _fuse_all_taken(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Decide a node by priority, fused with as many followers as its library takes.
+    """Decide a node by priority, fused with as many of the offered nodes as its library takes.
+    Return the node and its outputs.
 
-    Mostly the library that is asked first takes all followers. Then it would take the node alone,
-    too, and is not asked. The result is the node and its outputs.
+    The first attempt is to fuse all offered nodes at once, on the library that is asked first about
+    the node, since it mostly takes them. It is left out if another library is asked earlier about
+    one of the offered nodes. If it fails or is left out, the node is decided alone. Then its
+    library is asked to take it with as many of the offered nodes as may be fused, then with fewer
+    and fewer.
     """
     tried = _first_library(state, preferences, node)
     if tried is not None and _no_library_before(state, preferences, offered, tried):
@@ -337,7 +357,7 @@ def _fuse(
         The decided node, and its outputs.
 
     Raises:
-        NoInvokerError: the library does not take them.
+        NoInvokerError: the library does not take the node fused with all of them.
     """
     pinned = replace(preferences, nodes={**preferences.nodes, node.name: library})
     fused, values = _evaluate(state, node, pinned, fused_nodes)
@@ -354,7 +374,9 @@ def _first_library(state: _Resolving, preferences: Preferences, node: Node) -> s
 def _no_library_before(
     state: _Resolving, preferences: Preferences, offered: Iterable[Node], library: str
 ) -> bool:
-    """Return whether all offered nodes may run on ``library``, and no other is asked before it."""
+    """Return whether all offered nodes may run on ``library``, and no other library is asked about
+    them before it.
+    """
     return all(
         _allows(preferences, follower, library)
         and not _libraries_before(state, preferences, follower, library)
@@ -363,11 +385,12 @@ def _no_library_before(
 
 
 def _is_light(state: _Resolving, node: Node, out: VTensor) -> bool:
-    """Return whether memory, not arithmetic, takes a node's time: it is then faster to fuse more
-    followers.
+    """Return whether a node's time is spent on memory rather than arithmetic.
 
-    A node with the trait Linear is light if each input in which it is linear has fewer dims than
-    the output ``out``, all of them dims of ``out``. Other operators declare whether they are light.
+    It is then faster to fuse more followers, even on a library of lower priority.
+
+    For a node with the trait Linear this holds if each input in which it is linear has fewer dims
+    than its output ``out``, and only dims of ``out``. Other operators declare it.
     """
     info = info_of(node.op)
     linear = info.trait(Linear)
@@ -381,9 +404,10 @@ def _is_light(state: _Resolving, node: Node, out: VTensor) -> bool:
 def _fuse_longest(
     state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> tuple[OpNode, tuple[VTensor, ...]] | None:
-    """Return a node fused with as many followers as any library takes, and its outputs.
+    """Return a node fused with as many of the offered nodes as any library takes, and its outputs.
 
-    Libraries are tried by priority. None if no library takes even one follower.
+    For each number of followers, libraries are tried by priority. None if no library takes the node
+    with even one follower.
     """
     for count in range(len(offered), 0, -1):
         with suppress(NoInvokerError):
@@ -402,10 +426,15 @@ def _fusible(
     offered: Sequence[Node],
     library: str,
 ) -> Sequence[Node]:
-    """Return the offered nodes, from the first on, that may be fused on ``library``.
+    """Return the offered nodes that may be fused on ``library``: from the first one on, until one
+    may not.
 
-    They end before a node that a library asked earlier would take by itself. If no library is asked
-    earlier, nothing is evaluated. ``values`` are the outputs of the node before them.
+    A node may not be fused if another library is asked about it earlier than ``library``, and takes
+    it as a node of its own. If no library is asked earlier about any of the nodes, none is
+    evaluated.
+
+    Args:
+        values: the outputs of the node into which they would be fused.
     """
     offered = list(takewhile(lambda follower: _allows(preferences, follower, library), offered))
     earlier = [_libraries_before(state, preferences, follower, library) for follower in offered]
@@ -415,7 +444,7 @@ def _fusible(
     for place, follower in enumerate(offered):
         try:
             decided, values = _evaluate(alone, follower, preferences)
-        except NoInvokerError:  # it runs fused or not at all
+        except NoInvokerError:  # no library takes the node unless it is fused
             return offered[: place + 1]
         if decided.variant.library in earlier[place]:
             return offered[:place]
@@ -439,7 +468,7 @@ def _allows(preferences: Preferences, node: Node, library: str) -> bool:
 def _evaluate(
     state: _Resolving, node: Node, preferences: Preferences, fused_nodes: Sequence[Node] = ()
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
-    """Evaluate one node, fused with ``fused_nodes``, up to its tagger.
+    """Evaluate one node, fused with ``fused_nodes``, up to its ``lib_tagger``.
 
     Returns:
         The decided node, and its outputs with their produced layouts.

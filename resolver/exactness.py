@@ -1,6 +1,7 @@
 """Exactness of encodings, found by trying values instead of by an algebra.
 
-The checker uses this module, which shares nothing with ``ptensor/encoding.py`` but names of types.
+The independent check of plans uses this module. It shares nothing with ``ptensor/encoding.py`` but
+the names of element types.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from vtensor.language.dtype import numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: A plane without a scale: with one, no element type's values are all multiples of the scale.
+#: Matches the text of a plane without a scale. A plane with a scale stores multiples of the scale,
+#: and no element type has only such values.
 _PLANE = re.compile(r"(\w+)(?:\(zero=(-?\d+)\))?")
 
 #: Types that no other encoding holds: complex numbers, and the type that has no 0.
@@ -56,9 +58,13 @@ def holds(encoding: str, dtype: str) -> bool:
 
 
 def _within(dtype: str, integer: str, zero: int) -> bool:
-    """Return whether the integer type ``integer`` holds each value of ``dtype`` plus ``zero``.
+    """Return whether an integer type can store every value of ``dtype`` after ``zero``, a zero
+    point, was added.
 
-    False if ``dtype`` is no integer type and not bool.
+    False if ``dtype`` is neither an integer type nor bool.
+
+    Args:
+        integer: the name of the integer type that stores the sums.
     """
     if dtype != "bool" and dtype[0] not in "su":
         return False
@@ -93,10 +99,14 @@ def _values(dtype: str) -> Array:
 
 
 def _sums(values: Array, planes: list[str]) -> bool:
-    """Return whether every value is the sum of the numbers that the planes hold for it.
+    """Return whether planes of these element types store every value exactly, as the sum of their
+    numbers.
 
-    ``planes`` are element types. Each plane holds the nearest number to the value minus the numbers
-    of the planes before it. Signs of zeros and infinities must be kept, too.
+    The first plane stores the number nearest to the value, each further plane the number nearest to
+    the remainder. Infinities and the signs of zeros must be kept, too.
+
+    Args:
+        planes: the element type of each plane.
     """
     remainder = values
     with np.errstate(all="ignore"):

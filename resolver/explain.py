@@ -1,4 +1,5 @@
-"""Explanation of a plan as data: the cause of each Transform, and each node's refusals.
+"""Explanation of a plan as data: the cause of each Transform, and which libraries declined each
+node.
 
 Everything is read off the lowered graph, for reports and for ``--json``.
 """
@@ -14,10 +15,11 @@ from vtensor.errors import GraphError
 
 
 def explain_transforms(graph: LoweredGraph) -> list[dict[str, Any]]:
-    """Return a dict for each Transform that is in every run, the one of most bytes first.
+    """Return a dict for each Transform that runs in every run of the plan, the one that moves the
+    most bytes first.
 
-    ``share`` is the Transform's part of all bytes that the run's nodes read and write, pads
-    included.
+    Its entry ``share`` is the number of bytes that the Transform reads and writes, as a fraction of
+    those that all nodes of a run read and write; pads are included.
     """
     total = bytes_of_a_run(graph)
     rows = [_transform(graph, node, total) for node in graph.transforms()]
@@ -34,9 +36,10 @@ def bytes_of_a_run(graph: LoweredGraph) -> int:
 
 
 def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
-    """Return a dict about one node.
+    """Return a dict that explains how a node runs.
 
-    It has the node's library, layouts, requirements of operands, and refusals of other libraries.
+    It has the node's library, the layouts of its operands, what the invoker required of each, and
+    why other libraries declined the node.
 
     Args:
         graph: the lowered graph.
@@ -67,8 +70,10 @@ def explain_nodes(graph: LoweredGraph) -> list[dict[str, Any]]:
 
 
 def refusals(graph: LoweredGraph) -> list[dict[str, Any]]:
-    """Return a dict for each reason for which a library declined an operator, with its nodes, the
-    most frequent first.
+    """Return the reasons for which libraries declined nodes, the most frequent reason first.
+
+    There is a dict for each combination of library, operator and reason, with the names of the
+    nodes.
     """
     nodes: dict[tuple[str, str, str], list[str]] = {}
     for node in graph.nodes:
@@ -84,12 +89,16 @@ def refusals(graph: LoweredGraph) -> list[dict[str, Any]]:
 
 
 def _moved(graph: LoweredGraph, node: LoweredNode) -> int:
-    """Return the bytes that a node reads and writes."""
+    """Return the number of bytes that a node reads and writes."""
     return sum(graph.values[name].nbytes for name in (*node.inputs, *node.outputs))
 
 
 def _transform(graph: LoweredGraph, node: TransformNode, total: int) -> dict[str, Any]:
-    """Return the dict of a Transform; ``total`` is the result of ``bytes_of_a_run``."""
+    """Return the dict that explains a Transform.
+
+    Args:
+        total: the number of bytes that all nodes of a run read and write.
+    """
     source, target, reason = graph.values[node.input], graph.values[node.output], node.reason
     moved = _moved(graph, node)
     return {
@@ -121,7 +130,11 @@ def _transform(graph: LoweredGraph, node: TransformNode, total: int) -> dict[str
 
 
 def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the dict of an operator's node; ``makers`` has the node that makes each value."""
+    """Return the dict that explains an operator's node.
+
+    Args:
+        makers: for each value, the name of the node that makes it.
+    """
     variant = node.variant
     names = (*node.inputs, *node.outputs)
     return {
@@ -158,7 +171,11 @@ def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> d
 
 
 def _error(graph: LoweredGraph, node: OpNode) -> dict[str, float] | None:
-    """Return a dict of the error of an approximate node, as measured; None for a strict node."""
+    """Return the measured error of an approximate node; None for a strict node.
+
+    The keys of the dict are ``own``, ``gain`` and ``added``; see the attributes ``error``, ``gain``
+    and ``added`` of ``Share``.
+    """
     proof = graph.certificate.errors if graph.certificate is not None else None
     for share in proof.shares if proof is not None else ():
         if share.node == node.name:

@@ -17,8 +17,9 @@ from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Reason, Transfor
 from vtensor.errors import ResolutionError
 from vtensor.language.records import replace
 
-#: Returns the layout in which a value passes from its maker (None for an input or constant) to a
-#: node; None leaves it in the layout that it has.
+#: Called with the node that makes a value (None for an input or constant), a node that reads it,
+#: and the value. Returns the layout in which the value passes between the two; None means the
+#: layout in which it is made.
 Passing = Callable[[OpNode | None, OpNode, Value], Layout | None]
 
 #: Key of a Transform whose library is known: its reason, and the change of layout.
@@ -31,15 +32,19 @@ def extend(
     passing: Passing = lambda *_: None,
     known: Mapping[Known, str] = MappingProxyType({}),
 ) -> LoweredGraph:
-    """Return the graph with a Transform on each edge that needs one.
+    """Return the graph with a Transform on each edge where the producer's layout is not the one
+    required.
 
     Args:
         graph: the resolver's result, without Transforms.
         output_layouts: layouts in which outputs are delivered, by name; by default the graph's own
             ``delivery``.
-        passing: called for each edge. If it returns a layout, the value is first transformed to it,
-            then to the layout that the consumer requires; if None, only to the latter.
-        known: libraries of Transforms that are decided already, by reason and change of layout.
+        passing: called for each edge. It may return a layout in which the value has to pass between
+            the two nodes. The value is then transformed to this layout, and from there to the
+            layout that the consumer requires. If it returns None, the value is transformed to the
+            latter only.
+        known: the libraries of Transforms for which they are decided already, by reason and change
+            of layout.
 
     Raises:
         ResolutionError: an output layout does not fit its output, or rounds its values, or there is
@@ -66,7 +71,7 @@ def extend(
 
 
 class _Inserter:
-    """Nodes and values of a graph while Transforms are inserted."""
+    """The values and nodes of a graph while Transforms are inserted."""
 
     def __init__(self, graph: LoweredGraph, passing: Passing, known: Mapping[Known, str]) -> None:
         self.graph = graph
@@ -78,11 +83,18 @@ class _Inserter:
         self.taken = {*graph.values, *(node.name for node in graph.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
-        #: Libraries of Transforms, by element type, sizes, device, change and preferred libraries.
+        #: The libraries of Transforms found so far. A key has the element type, sizes and device of
+        #: the value, the change of layout, and the libraries that are asked first.
         self.libraries: dict[object, str] = {}
 
     def input(self, node: OpNode, index: int) -> str:
-        """Return the value that a node's input reads: the producer's, or a Transform's output."""
+        """Return the name of the value that an input of a node reads.
+
+        It is the producer's value, or the output of a Transform, which is added if needed.
+
+        Args:
+            index: the index of the input among the node's operands.
+        """
         name, required = node.inputs[index], node.variant.layouts[index]
         maker = self.makers.get(name)
         reason = Reason(
@@ -100,7 +112,13 @@ class _Inserter:
         return self._transform(name, required, reason)
 
     def output(self, alias: str, name: str, layout: Layout | None) -> str:
-        """Return the value that is delivered under a name: the producer's, or a Transform's output.
+        """Return the name of the value to deliver as an output: the producer's value, or the output
+        of a Transform, which is added if needed.
+
+        Args:
+            alias: the name of the output.
+            name: the name of the producer's value.
+            layout: the wanted layout; None for the declared order, ANY for the producer's.
 
         Raises:
             ResolutionError: the layout does not fit the output, or rounds its values.
@@ -123,8 +141,9 @@ class _Inserter:
         return self._transform(name, layout, reason)
 
     def _transform(self, name: str, required: Layout, reason: Reason) -> str:
-        """Return a value in the required layout: the value itself, or the output of a new
-        Transform.
+        """Return the name of a value in the required layout.
+
+        It is ``name`` itself if the layouts agree, else the output of a Transform, which is added.
         """
         value = self.values[name]
         required = required.normalized(value.dtype)
@@ -138,8 +157,8 @@ class _Inserter:
         return target
 
     def _library(self, change: LayoutChange, reason: Reason) -> str:
-        """Return the library of a Transform: the consumer's, else the producer's, else another that
-        can.
+        """Return the library that runs a Transform: the consumer's, else the producer's, else
+        another one that can.
         """
         maker = self.makers.get(reason.producer)
         preferred = (reason.library, maker.variant.library if maker else "")

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 def layout_pairs(
     lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (value, layout, layout) for layouts that differ in text, but agree in these sizes.
+    """Yield (value, layout, layout) where a value has one layout and is taken in another, which
+    agree in these sizes.
 
-    The first layout is the value's, the second the one in which a node or output takes it.
+    The layouts are texts, and differ. The first one is that of the value, the second one that in
+    which a node or output takes the value.
 
     Args:
         lowered: a graph that the checker accepted.
@@ -41,7 +43,9 @@ def layout_pairs(
 def _pairs(
     lowered: LoweredGraph, entry: Mapping[str, Layout], delivery: Mapping[str, Layout]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (value, layout, layout): a value's layout and one in which it is taken, as texts."""
+    """Yield (value, layout, layout) for each use of a value: its own layout, and the one in which
+    it is taken, as texts.
+    """
     values = lowered.values
     for node in lowered.operators:
         names = (*node.inputs, *node.outputs)
@@ -57,9 +61,10 @@ def _pairs(
 
 
 def transform_guards(lowered: LoweredGraph) -> list[tuple[str, Layout, bool]]:
-    """Return the guards under which other sizes need Transforms at the same edges.
+    """Return the guards of a choice: under them, other sizes need Transforms at the same edges.
 
-    A guard is a value's name, a layout, and whether the two must agree.
+    A guard is (value, layout, agree): the name of a value, a layout, and whether the value's own
+    layout must agree with it.
     """
     rows, values = dict[tuple[str, Layout, bool], None](), lowered.values
     for node in lowered.nodes:
@@ -79,10 +84,12 @@ def transform_guards(lowered: LoweredGraph) -> list[tuple[str, Layout, bool]]:
 
 
 def put(lowered: LoweredGraph, graph: Graph) -> LoweredGraph:
-    """Return the choice of a lowered graph on a graph that differs in sizes alone, unchecked.
+    """Return the lowered graph of a choice for a graph that differs only in sizes. The result is
+    not checked.
 
     Args:
-        lowered: the choice, on a graph of the same nodes, edges and offers.
+        lowered: the choice; its graph has the nodes and edges of ``graph``, and the same followers
+            are offered for fusion.
         graph: the graph, whose sizes may be symbolic.
     """
     sources = lowered.sources

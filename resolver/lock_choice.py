@@ -1,9 +1,9 @@
 """A choice by the names that people read: the content of a lock file.
 
-A ``ChosenGraph`` is a whole lowered graph. ``Choices`` are what a person decides about, one row per
-node: library, kernel, layouts, fused nodes, and the Transforms in between. A plan numbers its
-Transforms, so that one more would rename all after it; here each is named by what it makes, ``conv1
-in NHWC``.
+A ``ChosenGraph`` is a whole lowered graph. ``Choices`` have only what a person may decide about: a
+row for each node, with its library, kernel, layouts and fused nodes, and a row for each Transform.
+A plan numbers its Transforms, so that an additional one would rename all after it. Here each
+Transform is named by what it makes, such as ``conv1 in NHWC``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class LockChoiceRefused(Unfit):  # the lock file's reader adds line numbers to t
     """Raised if choices do not hold for a graph.
 
     Attributes:
-        faults: for each fault a pair: the index of its row, None if it is about no row, and the
-            text.
+        faults: a pair for each fault: the index of the row that it is about, or None; and the text.
     """
 
     def __init__(self, faults: Sequence[tuple[int | None, str]]) -> None:
@@ -99,8 +98,8 @@ class Choices:
     ) -> LoweredGraph:
         """Return the lowered graph of these choices, still without passes and certificate.
 
-        Each library is asked whether it takes its nodes in these variants. The checker finds out
-        whether the result computes the network.
+        Each library is asked whether it takes its nodes in these variants. Whether the result
+        computes the network is left to the checker.
 
         Args:
             graph: the network, simplified.
@@ -134,7 +133,9 @@ def _names(graph: LoweredGraph) -> Mapping[str, str]:
 
 
 class _Binder:
-    """Application of choices to a graph: the values and faults so far."""
+    """The application of choices to a graph: the values that exist so far, and the faults found so
+    far.
+    """
 
     def __init__(self, choices: Choices, graph: Graph, preferences: Preferences) -> None:
         self._choices = choices
@@ -142,15 +143,19 @@ class _Binder:
         self._preferences = preferences
         self._faults: list[tuple[int | None, str]] = []
         self._values = dict(self._inputs_and_constants())
-        #: For each value, the network's value that it is, perhaps in another layout.
+        #: For each value, the network's value of which it is a copy, perhaps in another layout.
         self._origin = {name: name for name in self._values}
         self._constants = stored(graph, [name for name in self._values if name in graph.constants])
         self._fused: dict[str, str] = {}
-        #: Outputs of nodes with faults: a node that reads them gets no fault for it.
+        #: Values that were not made, because the nodes that make them have faults. Nodes that read
+        #: them get no fault for that.
         self._lost: set[str] = set()
 
     def bound(self, delivery: Mapping[str, Layout]) -> LoweredGraph:
-        """Return the lowered graph, whose outputs are delivered in the layouts ``delivery``.
+        """Return the lowered graph of the choices.
+
+        Args:
+            delivery: the layouts in which outputs are delivered, by name.
 
         Raises:
             LockChoiceRefused: a choice does not hold.
@@ -182,9 +187,10 @@ class _Binder:
         )
 
     def _row(self, row: NodeChoice | TransformNode) -> tuple[LoweredNode | None, list[str]]:
-        """Return the node of a row, None if it cannot be made, and the row's faults.
+        """Return the node that a row stands for, and the row's faults.
 
-        A row that reads outputs of nodes with faults has no node and no faults of its own.
+        The node is None if it cannot be made. If the row reads an output of a node with faults,
+        there is no node, and no further fault.
         """
         node: LoweredNode | None = None
         faults: list[str] = []
@@ -200,7 +206,9 @@ class _Binder:
         return node, faults
 
     def _enter(self, names: Iterable[str]) -> None:
-        """Enter the network's values ``names``, which a row makes, in their chosen layouts."""
+        """Add values of the network, which a row makes, to the values so far, in their chosen
+        layouts.
+        """
         for name in names:
             if name not in self._values:
                 value = self._graph.values[name]
@@ -209,7 +217,7 @@ class _Binder:
                 self._origin[name] = name
 
     def _inputs_and_constants(self) -> Iterator[tuple[str, Value]]:
-        """Yield all inputs, and the constants that are used, with their names."""
+        """Yield (name, value) for each input, and for each constant that is used."""
         graph, layouts = self._graph, self._choices.layouts
         read = {name for row in self._choices.rows for name in row.inputs}
         read |= {*self._choices.outputs.values(), *graph.inputs}
@@ -220,8 +228,9 @@ class _Binder:
                 yield name, Value(name, value.dtype, value.dims, layout, constant)
 
     def _value_faults(self, row: NodeChoice | TransformNode) -> Iterator[str]:
-        """Yield a fault for each value that a row reads before any row makes it, and one for the
-        values that it makes a second time.
+        """Yield a fault for each value that a row reads although no row before it makes the value.
+
+        Yield another fault if the row makes values that exist already.
         """
         for name in row.inputs:
             if name not in self._values:
@@ -231,7 +240,9 @@ class _Binder:
             yield f"it makes {', '.join(repeated)} a second time"
 
     def _transform(self, row: TransformNode) -> Iterator[str]:
-        """Enter the output of a Transform, and yield the Transform's faults."""
+        """Add the output of a Transform to the values so far, and yield the faults of the
+        Transform.
+        """
         source, target = self._values[row.input], self._choices.layouts[row.output]
         self._values[row.output] = replace(source, name=row.output, layout=target)
         self._origin[row.output] = self._origin[row.input]
@@ -252,7 +263,10 @@ class _Binder:
                 yield f"{row.library} declines: {_first_line(why)}"
 
     def _operator(self, row: NodeChoice) -> tuple[OpNode | None, list[str]]:
-        """Enter a row's outputs; return its node, None if it does not fit, and its faults."""
+        """Add the outputs of a row to the values so far. Return the row's node, and its faults.
+
+        The node is None if the row does not fit the graph.
+        """
         original = self._graph.nodes.get(row.name)
         if original is None:
             into = self._graph.merged.get(row.name)
@@ -282,7 +296,9 @@ class _Binder:
         return node, [*self._library_faults(node)]
 
     def _enter_outputs(self, row: NodeChoice, outputs: Sequence[str]) -> Iterator[str]:
-        """Enter ``outputs``; yield a fault for each operand whose layout or device does not fit."""
+        """Add ``outputs`` to the values so far. Yield a fault for each operand of the row whose
+        layout or device does not fit its value.
+        """
         self._enter(outputs)
         names = (*row.inputs, *row.outputs)
         for name, form in zip(names, row.variant.forms, strict=True):

@@ -1,8 +1,8 @@
 """The lowered graph: a model's nodes, each in a variant, and the Transforms between them.
 
-Algorithm 1 makes it of a ``Graph`` without Transforms. Extending it puts a Transform on each edge
-that needs one: the paper's extended dataflow graph. A lowered graph never changes; a pass returns
-another one. ``str(graph)`` prints it::
+Algorithm 1 makes it from a ``Graph``, still without Transforms. Then it is *extended*: each edge
+that needs a Transform gets one. The result is the paper's extended dataflow graph. A lowered graph
+never changes; a pass returns another one. ``str(graph)`` prints it::
 
     graph     ::= "extended" name, then lines
     line      ::= "input"    value ":" layout
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reason:
-    """Cause of a Transform: a node that takes a value in one layout, and the producer of another.
+    """Cause of a Transform: a consumer takes a value in another layout than the one in which it is
+    produced.
 
     Attributes:
         consumer: name of the node that takes the value, or of the output that delivers it.
@@ -57,8 +58,8 @@ class Reason:
         library: the consumer's library.
         op, producer_op: operators of the consumer and of the producer; empty if there is none, as
             for an output, input or constant.
-        requirement: what the consumer's invoker asked; None if an output is delivered in the
-            layout.
+        requirement: what the consumer's invoker required of the operand; None if the consumer is an
+            output.
     """
 
     consumer: str
@@ -84,14 +85,15 @@ class Reason:
 
 @dataclass(frozen=True)
 class OpNode:
-    """An operator in its variant: on one library, each operand in one layout; values go by name.
+    """A node with its operator, in its variant: on one library, with one layout for each operand.
 
-    A layout of the variant binds this use of a value, not the node that makes it: a Transform may
-    stand between. The inputs are values of the model or outputs of Transforms.
+    Operands are values, given by their names. A layout of the variant is the one in which this node
+    reads or writes the value. The value may be made in another layout; a Transform then has to be
+    between the two nodes. Inputs are values of the model or outputs of Transforms.
 
     Attributes:
-        followers: nodes of the network that are fused into this one. Their operands are the last
-            of ``inputs``, and the output of the last follower is the first of ``outputs``.
+        followers: nodes of the network that are fused into this one. Their operands are the last of
+            ``inputs``, and the output of the last follower is the first of ``outputs``.
         value: name of the value that the first follower reads; empty without followers.
     """
 
@@ -106,16 +108,18 @@ class OpNode:
     value: str = ""
 
     def split(self, inputs: Sequence[VTensor]) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
-        """Return the operator's own operands, and its followers with their operands."""
+        """Split ``inputs``, the tensors of the node's inputs, into the operands of its operator,
+        and the followers with theirs.
+        """
         return split(inputs, self.followers, self.value)
 
 
 def pieces(node: OpNode, count: int) -> list[OpNode]:
-    """Split a node into the node with its first ``count`` followers and one node for each other
-    follower.
+    """Split a node into several: the node with its first ``count`` followers, and a node for each
+    other follower.
 
-    Each part still has the variant of the whole node, for the caller to replace. Values between the
-    parts are not among the graph's values.
+    Each of the new nodes still has the variant of the whole node; the caller has to replace it. The
+    values that the new nodes pass to each other are not yet among the graph's values.
     """
     fused, unfused = node.followers[:count], node.followers[count:]
     own_count = len(node.inputs) - _operands(node.value, node.followers)
@@ -155,9 +159,13 @@ def pieces(node: OpNode, count: int) -> list[OpNode]:
 
 
 def _operands(value: str, followers: Sequence[Node]) -> int:
-    """Return how many operands followers have apart from the values that they follow.
+    """Return how many operands the followers of a node have, without the values that they follow.
 
-    ``value`` is the name of the value that the first one follows.
+    Each follower reads the output of the node or follower before it; this is the value that it
+    follows.
+
+    Args:
+        value: the name of the value that the first follower follows.
     """
     count = 0
     for node in followers:
@@ -167,9 +175,10 @@ def _operands(value: str, followers: Sequence[Node]) -> int:
 
 
 def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
-    """Return the nodes that replace ``node`` when it gets ``variant``.
+    """Return the nodes that replace ``node`` when its variant becomes ``variant``.
 
-    There is one node, or several if the variant has pieces: followers that then run by themselves.
+    It is one node, unless the variant has pieces: then it is a node for each piece, and its
+    followers run in steps of their own.
     """
     if not variant.pieces:
         return [replace(node, variant=variant)]
@@ -185,9 +194,10 @@ def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
 def split(
     inputs: Sequence[VTensor], followers: Sequence[Node], value: str
 ) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
-    """Divide the inputs of a fused node between its operator and its followers.
+    """Divide the inputs of a fused node into those of its operator and those of its followers.
 
-    A follower reads the value before it; all its other operands are among the inputs.
+    A follower reads the output of the node or follower before it. All its other operands are among
+    ``inputs``.
 
     Args:
         inputs: operands of the operator, then those of the followers.
@@ -209,11 +219,11 @@ def split(
 
 @dataclass(frozen=True)
 class TransformNode:
-    """A change of layout as a node of its own.
+    """A change of a value's layout, as a node of its own.
 
     Attributes:
-        reason: the Transform's cause.
-        more: causes of the Transforms that were merged into this one.
+        reason: why the Transform is needed.
+        more: the reasons of other Transforms that were merged into this one.
     """
 
     name: str
@@ -244,25 +254,28 @@ LoweredNode = OpNode | TransformNode
 
 @dataclass(frozen=True)
 class Certificate:
-    """Proof by an optimisation of how good its choice is.
+    """What an optimisation proved about its choice of variants: its cost, and a bound that no
+    choice's cost is below.
 
     Attributes:
-        objective: what was minimised: ``shared``, ``paper`` or ``time``.
+        objective: what was minimised: ``shared``, the bytes that Transforms move; ``paper``, the
+            edges with a Transform; or ``time``, in nanoseconds.
         solver: name of the solver.
-        status: ``optimal``, ``time limit``, or why the solver failed; the graph is then as it was
-            before.
+        status: ``optimal``, ``time limit``, or why the solver failed. If it failed, the
+            optimisation left the graph as it was.
         open_nodes: number of nodes that had more than one variant to choose from.
-        bytes_before, count_before: bytes that the Transforms moved before the optimisation, and the
-            number of Transforms.
-        bytes_after, count_after: the same after the optimisation.
+        bytes_before, count_before: bytes that Transforms moved before the optimisation, and number
+            of Transforms.
+        bytes_after, count_after: the same two after the optimisation.
         bound: lower bound of the objective over all choices, in its unit; None if nothing was
             proved.
-        gap: how far the objective may be from the bound, relative to the objective.
+        gap: how far the cost of the choice may be above the bound, as a fraction of that cost.
         seconds: the solver's time.
         ns_before, ns_after: for the objective ``time``, nanoseconds of the open nodes and of all
             Transforms, before and after the optimisation.
-        basis: source of those nanoseconds.
-        errors: the errors that the proof holds for; None if no variant was approximate.
+        basis: where the times of ``ns_before`` and ``ns_after`` come from, see ``Basis``.
+        errors: the errors of approximate variants for which the proof holds; None if no variant was
+            approximate.
     """
 
     objective: str
@@ -283,19 +296,19 @@ class Certificate:
 
     @property
     def unit(self) -> str:
-        """The unit of the objective and its bound."""
+        """The unit of the costs that were minimised: bytes, edges or ns."""
         return {"shared": "bytes", "paper": "edges", "time": "ns"}[self.objective]
 
     @property
     def costs(self) -> str:
-        """Cost that the proof is for: ``bytes``, ``edges``, or ns after their basis, such as
+        """What the optimisation minimised: ``bytes``, ``edges``, or ns with their basis, such as
         ``measured ns``.
         """
         return f"{self.basis} {self.unit}" if self.objective == "time" else self.unit
 
     @property
     def settled(self) -> bool:
-        """True if bytes of Transforms should not be lowered further.
+        """True if a further optimisation should not try to reduce the bytes that Transforms move.
 
         They are minimal, or time was minimised instead.
         """
@@ -308,7 +321,9 @@ class Certificate:
 
 
 class _Operands(Mapping[str, VTensor]):
-    """Values as operands, by name; each is made at its first use, since most passes use few."""
+    """A VTensor for each value of a graph, by name. It is made when it is first used, since most
+    passes use few.
+    """
 
     def __init__(self, values: Mapping[str, Value], constants: Mapping[str, TensorStorage]) -> None:
         self._values, self._constants = values, constants
@@ -329,14 +344,16 @@ class _Operands(Mapping[str, VTensor]):
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """Values and nodes in topological order.
+    """A graph that is ready to run: nodes in variants, in topological order, and the Transforms
+    between them.
 
     Attributes:
         values: values by name, each in the layout in which it is made.
-        outputs: for each output name, the value that is delivered.
-        merged: names of nodes that were removed or fused, each with the node that does its work.
+        outputs: for each output's name, the name of the value that is delivered.
+        merged: names of the model's nodes that were removed or fused, each with the name of the
+            node that does its work.
         passes: names of the optimisations that were applied.
-        rewritten: how often each rule was applied to the model, by name.
+        rewritten: how often each rewrite rule was applied to the model, by the rule's name.
         certificate: what the last optimisation proved, or None.
         constants: the memory of the model's constants by name, which invokers may read.
         delivery: layouts in which outputs are delivered, by name. An output without one has its
@@ -378,7 +395,9 @@ class LoweredGraph:
 
     @cached_property
     def sources(self) -> Mapping[str, str]:
-        """For each value, the model's value that it is, perhaps in another layout."""
+        """For each value, by name, the model's value of which it is a copy, perhaps in another
+        layout.
+        """
         sources = {name: name for name in self.values}
         for node in self.nodes:
             if isinstance(node, TransformNode):
@@ -387,9 +406,11 @@ class LoweredGraph:
 
     @property
     def bare(self) -> LoweredGraph:
-        """This graph without Transforms: nodes read the model's values, whatever their layouts."""
+        """This graph without Transforms: each node reads the model's own values, even if their
+        layouts are not those required.
+        """
         changes = any(isinstance(node, TransformNode) for node in self.nodes)
-        return self._bare if changes else self  # cached, it would refer to itself
+        return self._bare if changes else self  # a cached self would be a reference cycle
 
     @cached_property
     def _bare(self) -> LoweredGraph:
@@ -409,7 +430,7 @@ class LoweredGraph:
 
     @cached_property
     def tensors(self) -> Mapping[str, VTensor]:
-        """The values as operands, in the layouts in which they are made."""
+        """A VTensor for each value, by name, in the layout in which the value is made."""
         return _Operands(self.values, self.constants)
 
     def transforms(self) -> Iterator[TransformNode]:

@@ -1,7 +1,7 @@
-"""Two baselines that the resolver is compared with: other ways of inserting Transforms.
+"""Two other ways to insert Transforms, with which the resolver is compared.
 
-Nodes stay on the libraries that the resolver chose; each is decided again for the layouts in which
-its inputs come now.
+Nodes stay on the libraries that the resolver chose. Each node is evaluated again for the layouts in
+which its inputs now arrive.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.probe import Prober
 from vtensor.language.operators import info_of
 
-#: The dim that is last in the paper's NHWC.
+#: The dim of channels, which is last in the paper's layout NHWC.
 CHANNELS = "C"
 
 
 def aware(graph: LoweredGraph, _settings: object) -> LoweredGraph:
-    """Extend a graph as layout-aware operators do: each takes any layout and converts inside
+    """Extend a graph as if each operator took its inputs in any layout and converted them inside
     itself.
 
-    From one library to another a value passes with channels last. It is converted after its
-    producer and again before its consumer, if these have another layout. Between nodes of one
-    library it passes unchanged. No conversion serves two edges. A reshape, which runs no library's
-    code, counts as a node of its input's library.
+    From one library to another a value is passed with channels last. If its producer has another
+    layout, it is converted after it; if its consumer has another layout, it is converted again
+    before it. Between nodes of one library it is passed unchanged. No conversion serves two edges.
+    A reshape, which runs no library's code, counts as a node of its input's library.
+
+    Args:
+        graph: the resolver's result.
 
     Raises:
         NoInvokerError: no library can change one layout into another.
@@ -39,8 +42,8 @@ def aware(graph: LoweredGraph, _settings: object) -> LoweredGraph:
 
 
 def held(graph: LoweredGraph, _settings: object) -> LoweredGraph:
-    """Extend a graph with element-wise operators held at channels last, if their library takes
-    that layout.
+    """Extend a graph whose element-wise operators take their inputs with channels last, if their
+    library can.
 
     Raises:
         NoInvokerError: no library can change one layout into another.
@@ -60,9 +63,10 @@ def channels_last(dims: Iterable[str]) -> Layout:
 
 
 def _between(graph: LoweredGraph) -> Passing:
-    """Return the function ``passing`` of ``aware``: channels last between two libraries, else None.
+    """Return the argument ``passing`` of ``extend`` for ``aware``.
 
-    A node that moves no memory belongs to the library of its input.
+    The function returns the layout with channels last for an edge between nodes of two libraries,
+    else None. A node that moves no memory belongs to the library of its input.
     """
     runs: dict[str, str] = {}
     makers: dict[str, str] = {}
@@ -86,19 +90,24 @@ def _library_of(node: OpNode) -> str:
 
 
 def _elementwise(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:  # noqa: ARG001
-    """Return channels last for an input of an element-wise operator, else None: the value keeps its
-    layout.
+    """Return channels last for an input of an element-wise operator, if it is no constant, else
+    None.
 
-    Constants keep theirs, since they are transformed ahead of time anyway.
+    None means that the value keeps its layout. Constants are transformed ahead of time in any case.
     """
     free = value.constant or not info_of(node.op).elementwise
     return None if free else channels_last(value.dims)
 
 
 def _rebuilt(graph: LoweredGraph, passes: Passing) -> LoweredGraph:
-    """Return the graph with every node decided for the layouts in which its inputs pass.
+    """Return the graph with the variant of each node decided again, for the layouts in which its
+    inputs now arrive.
 
-    ``passes`` gives these layouts. A node whose library declines them keeps its variant.
+    A node whose library declines these layouts keeps its variant.
+
+    Args:
+        passes: as ``passing`` of ``extend``: the layout in which a value arrives, or None for the
+            one in which it is produced.
     """
     prober, variants = Prober(graph), {}
     makers: dict[str, OpNode] = {}

@@ -1,7 +1,8 @@
-"""Variants of a node for other input layouts than those that it was resolved with.
+"""Evaluation of nodes for other input layouts than those for which they were resolved.
 
-A node is *open* if its variant depends on the layouts of its inputs: its invoker left ANY, or
-alternatives, or its library's guideline looks at the input layouts.
+A node is *open* if its variant depends on the layouts of its inputs. Then its invoker required ANY
+of an operand, or one of several layouts; or its library's guideline looks at the layouts of the
+inputs.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from vtensor.language.tensor import VTensor
 
 
 class Prober:
-    """Repeated evaluation of a graph's nodes, each on its own library; equal calls are evaluated
-    once.
+    """Evaluates nodes of a graph for other layouts, each node on its own library. Equal calls are
+    evaluated once.
 
-    An approximate variant is found only for a node whose present variant is approximate.
+    Only a node whose present variant is approximate gets other approximate variants.
 
     Args:
         graph: the graph whose nodes are probed.
-        earlier: the Prober of another graph of the same network, whose answers are reused.
+        earlier: the Prober of another graph of the same network. Its results are reused.
     """
 
     def __init__(self, graph: LoweredGraph, earlier: Prober | None = None) -> None:
@@ -50,7 +51,9 @@ class Prober:
         return variant and replace(variant, followers=node.variant.followers)
 
     def variants(self, node: OpNode) -> list[Variant]:
-        """Return the other variants that the node's library offers and confirms for it."""
+        """Return the variants that the node's library describes as worth measuring, as far as it
+        confirms them.
+        """
         inputs = self._operands(node)
         evaluation = _Asking(node.variant.inexact, listing=True)
         decided = _decided(node, inputs, evaluation)
@@ -58,18 +61,20 @@ class Prober:
         return [variant for variant in others if _is_confirmed(node, inputs, variant)]
 
     def heavy(self, node: OpNode) -> bool:
-        """Return whether the node's library says that arithmetic outweighs the memory that the node
-        touches.
+        """Return whether, according to the node's library, the node's arithmetic takes longer than
+        its memory accesses.
         """
         evaluation = _Asking(node.variant.inexact)
         _decided(node, self._operands(node), evaluation)
         return evaluation.heavy
 
     def takes(self, node: OpNode, variant: Variant) -> bool:
-        """Return whether the node's library runs it with the operands in the layouts of a variant.
+        """Return whether the node's library can run the node with its operands in the layouts of
+        ``variant``.
 
-        Those may differ from operand to operand: False if the routine wants one layout for all
-        operands for which ANY is asked.
+        These layouts may differ from one operand to the next. So the result is False if all
+        operands for which the invoker asks for ANY need the same layout (``Routine.each`` is
+        False).
         """
         values = [self._values[name] for name in node.inputs]
         key = (_call_key(node, values, [value.produced_layout for value in values]), variant)
@@ -89,7 +94,9 @@ class Prober:
         return evaluation.each and _is_confirmed(probed, inputs, variant)
 
     def _operands(self, node: OpNode) -> list[VTensor]:
-        """Return new operands for a node's inputs, in the layouts that the graph has."""
+        """Return new VTensors for a node's inputs, in the layouts that the values have in the
+        graph.
+        """
         return [_twin(self._values[name]) for name in node.inputs]
 
     def _ask(
@@ -99,7 +106,9 @@ class Prober:
 
 
 def _call_key(node: OpNode, values: Sequence[VTensor], layouts: Sequence[Layout | None]) -> object:
-    """Return the key of a call: all that its variant depends on, for inputs in ``layouts``."""
+    """Return the key of a call: all on which its variant depends, for inputs in the layouts
+    ``layouts``.
+    """
     rows = zip(values, layouts, strict=True)
     return (
         node.op_name,
@@ -111,15 +120,17 @@ def _call_key(node: OpNode, values: Sequence[VTensor], layouts: Sequence[Layout 
 
 
 def answered(node: OpNode, inputs: Sequence[VTensor]) -> Variant | None:
-    """Return the variant of a node for these operands, or None if its library declines them."""
+    """Evaluate a node on its library for these inputs. Return its variant, or None if the library
+    declines them.
+    """
     try:
         return _decided(node, inputs, PartialEvaluation(node.variant.inexact))
-    except VTensorError:  # NoInvokerError: the library takes the call in other layouts only
+    except VTensorError:  # the library declines the call in these layouts
         return None
 
 
 def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
-    """Return a new operand of a value, in another layout if one is given."""
+    """Return a new VTensor like ``value``, produced in ``layout`` if one is given."""
     twin = VTensor.as_known(value.dtype, dict(value.dims), value.option)
     if value.storage is not None:
         twin.storage = value.storage
@@ -128,11 +139,11 @@ def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
 
 
 class _Asking(PartialEvaluation):
-    """Evaluation that keeps the answers of the call's routine.
+    """Partial evaluation that also keeps what the routine of the call says about itself.
 
     Args:
         inexact: True accepts approximate routines.
-        listing: True lists the routine's variants, which takes longer than all else.
+        listing: True keeps the routine's variants, too; to list them takes longer than all else.
     """
 
     def __init__(self, inexact: bool = False, listing: bool = False) -> None:
@@ -142,7 +153,7 @@ class _Asking(PartialEvaluation):
         self.heavy = self.each = False
 
     def decided(self, call: Call) -> None:
-        """Keep the routine's answers: ``heavy``, ``each`` and, if they are listed, its variants."""
+        """Keep what the routine says: ``heavy``, ``each`` and, with ``listing``, its variants."""
         if call.routine is not None:
             self.heavy, self.each = call.routine.heavy, call.routine.each
             if self._listing:
@@ -182,7 +193,9 @@ def _decided(
 
 
 class _Confirming(PartialEvaluation):
-    """Evaluation that confirms a given variant: its conditions and kernels are checked again."""
+    """Partial evaluation of calls whose variant is given: conditions of invokers are checked again,
+    and libraries are asked about kernels again.
+    """
 
     confirming = True
 
@@ -201,7 +214,7 @@ def confirmed(node: OpNode, inputs: Sequence[VTensor]) -> None:
 
 
 def _is_confirmed(node: OpNode, inputs: Sequence[VTensor], variant: Variant) -> bool:
-    """Return whether the node's invoker and its library agree to a variant."""
+    """Return whether the node's invoker and its library agree to ``variant`` for the node."""
     try:
         _decided(node, inputs, PartialEvaluation(node.variant.inexact), variant)
     except VTensorError:  # the invoker asks for something else, or the library does not confirm
@@ -210,11 +223,11 @@ def _is_confirmed(node: OpNode, inputs: Sequence[VTensor], variant: Variant) -> 
 
 
 def _as_required(decided: Variant, offered: Variant) -> Variant:
-    """Return ``decided`` with the layouts and kernel of ``offered``, as if the invoker had required
-    these.
+    """Return ``decided`` with the layouts and the kernel of ``offered``, as if the invoker had
+    required these layouts.
 
-    If the invoker listed alternatives for an operand, the offered layout becomes the only one; ANY
-    stays.
+    Where the invoker required one of several layouts, the layout of ``offered`` becomes the only
+    one. Where it required ANY, ANY stays.
     """
     requirements = tuple(
         replace(requirement, layouts=(layout,)) if requirement.layouts else requirement

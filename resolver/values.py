@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor on an edge of a lowered graph, in one layout."""
+    """A tensor on an edge of a lowered graph, in the layout in which it is made."""
 
     name: str
     dtype: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -48,12 +49,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--draw", type=int, metavar="N", help="at most N cases of each test, the same every time"
     )
     parser.addoption(
-        "--shapes", type=int, default=8, help="sizes that each network with open ones is tried in"
+        "--shapes",
+        type=int,
+        default=8 if ALL else 3,
+        help="sizes that each network with open ones is tried in",
     )
     parser.addoption(
         "--seeds",
         type=int,
-        default=500 if ALL else 6,
+        default=500 if ALL else 3,
         help="random graphs that are planned at each tolerance",
     )
 
@@ -71,6 +75,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: item.path.name != "test_wheel.py")
+
+
+def pytest_collection_finish() -> None:
+    """Let garbage collections pass over what collecting tests has made, which stays anyway."""
+    gc.collect()
+    gc.freeze()
 
 
 def drawn(items: list[pytest.Item], count: int) -> set[pytest.Item]:
@@ -98,6 +108,17 @@ def no_cache() -> Iterator[None]:
     """Let each session make its own plans, whatever earlier runs of the tests have cached."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VTENSOR_CACHE", "off")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def code_pages_stay() -> Iterator[None]:
+    """Keep libraries' code in memory behind each session's end: the next test's session needs it.
+
+    Processes of tests give it back.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vtensor.runtime.execution.trim.give_back_code", lambda parts: None)
         yield
 
 

@@ -212,7 +212,8 @@ def plan(
 def _save(file: Path, outputs: Mapping[str, Array]) -> None:
     """Write the outputs to an ``.npz`` file.
 
-    Not by ``np.savez``, which takes the names as arguments: an output may be named ``file``.
+    This does not use ``np.savez``. It takes the names as keyword arguments, so no output could be
+    named ``file``.
 
     Args:
         file: the path; ``.npz`` is appended if it is missing.

@@ -30,7 +30,9 @@ class LayoutError(VTensorError):
 
 
 class LayoutNotSupported(LayoutError):
-    """A library cannot express a layout."""
+    """A library cannot express a layout of VTensor, or VTensor cannot express a layout of a
+    library.
+    """
 
 
 class ContractError(VTensorError):
@@ -177,7 +179,7 @@ def describe(
         operands: by role, a pair of the element type and the sizes by dim.
         tried: the libraries that were tried, in order: priority, name, and why it declined.
         remedy: how to fix the error; empty if that is not known.
-        order: the order of ``tried``, in words.
+        order: words that say in which order ``tried`` is.
     """
     lines = [headline, *operand_lines(operands or {})]
     tried = list(tried)

@@ -62,9 +62,10 @@ def load_image(
 
 
 def image_for(shape: tuple[int, ...], file: str | PathLike[str], preprocess: str) -> Array:
-    """Return a picture as an array of the shape of a network's input; all items of the batch equal.
+    """Return a picture as an array of the shape of a network's input.
 
-    The channels are the axis of size 3 (or 1, for grey), before or after height and width.
+    Each item of the batch is the same picture. The channels are the axis of size 3 (or 1, for grey)
+    before or after height and width.
 
     Args:
         shape: the shape of the network's input.

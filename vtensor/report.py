@@ -1,4 +1,4 @@
-"""Reports of a plan, as text and as data: a line for each step, reasons of Transforms, and sums."""
+"""Reports of a plan, as text and as data: a line for each step, reasons of Transforms, totals."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
 
 
 def summary_dict(plan: Plan) -> dict[str, Any]:
-    """Return a plan's sums as data: numbers of steps, kernels and Transforms, and bytes."""
+    """Return a plan's totals as data: numbers of steps, kernels and Transforms, and bytes."""
     steps = plan.steps
     idle = Counter(_idle(plan, step) for step in steps)
     return {
@@ -100,8 +100,9 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
 def memory_dict(plan: Plan) -> dict[str, int]:
     """Return the bytes of memory that a plan needs, by use.
 
-    The session's arena may be larger than ``arena``, for its other plans. ``live`` is the part of
-    it that is needed at one time; ``weights`` are packed.
+    ``arena`` is the memory that holds the values of a run of this plan; the session's arena may be
+    larger, for other plans. ``live`` is how much of ``arena`` is needed at one time. ``weights``
+    are the packed constants.
     """
     return {
         "arena": plan.placement.nbytes,
@@ -147,7 +148,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
 
 
 def rewritten_lines(rewritten: Mapping[str, int]) -> Iterator[Line]:
-    """Yield a line that lists the applied rewrite rules; nothing if no rule was applied.
+    """Yield a line that lists the applied rewrite rules; yield nothing if no rule was applied.
 
     Args:
         rewritten: the number of applications of each rule, by the rule's name.
@@ -158,7 +159,7 @@ def rewritten_lines(rewritten: Mapping[str, int]) -> Iterator[Line]:
 
 
 def summary_lines(plan: Plan) -> Iterator[Line]:
-    """Yield the lines of a plan's sums: kernels, Transforms, the certificate, memory."""
+    """Yield the lines of a plan's totals: kernels, Transforms, the certificate, memory."""
     total = summary_dict(plan)
     yield Line("head", "by library and kernel")
     for (library, kernel), count in plan.kernels().most_common():
@@ -198,7 +199,8 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
 def _other_sizes(plan: Plan) -> str:
     """Return the line of a plan whose choice was made for other sizes.
 
-    It says which sizes, how many nodes were re-planned, and whether the optimiser's proof holds.
+    It says for which sizes, how many nodes were planned anew for the present ones, and whether the
+    optimiser's proof holds for these.
     """
     proof = (
         "the proof holds for any sizes" if plan.certificate else "proven the least there, not here"
@@ -225,7 +227,7 @@ def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:
 def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
     """Yield the lines of a certificate: what the optimiser proved, or that it proved nothing.
 
-    Nothing without a certificate.
+    If there is no certificate, yield nothing.
     """
     if certificate is None:
         return
@@ -253,9 +255,10 @@ def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
 
 
 def error_lines(proof: ErrorProof | None) -> Iterator[Line]:
-    """Yield the lines of the errors of approximate kernels, by kernel and node.
+    """Yield lines with the errors of the plan's approximate kernels: totals, then each kernel and
+    node.
 
-    Nothing if ``proof`` is None or the plan has no approximate kernel.
+    If ``proof`` is None or the plan has no approximate kernel, yield nothing.
     """
     if proof is None or not proof.shares:
         return
@@ -283,8 +286,8 @@ def _whys(reasons: Iterable[Reason]) -> Iterator[Line]:
 def notes(plan: Plan) -> list[str]:
     """Return notes on nodes that run on unexpected libraries: a line for each kind of library.
 
-    The kinds are ``onnx.reference``, and the library of the definitions where no listed library
-    takes the node.
+    There are two kinds: ``onnx.reference``; and the library of the operators' definitions, for
+    nodes that no library of the session's list takes.
     """
     kinds = {
         "nodes that run on onnx.reference, slowly": [
@@ -310,9 +313,11 @@ def _library_rows() -> list[str]:
 
 
 def _idle(plan: Plan, step: PlanStep) -> str:
-    """Return why a step runs no kernel, a key of ``_IDLE``; empty if it runs one.
+    """Return why a step runs no kernel, as a key of ``_IDLE``; empty if it runs one.
 
-    Without a kernel, an output that has elements is in the memory of an input, all of it or a part.
+    There are three reasons. No output has elements (``empty``). An output has the memory of an
+    input, under other dims (``alias``). Or the memory of one of them is a part of the other's
+    (``part``).
     """
     if step.kernels:
         return ""

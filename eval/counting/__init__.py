@@ -1,1 +1,1 @@
-"""Lines of code: which lines of a file are code, and which of them belong to which operator."""
+"""The count of lines of code: which lines of a file are code, and which belong to an operator."""

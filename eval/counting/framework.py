@@ -1,4 +1,4 @@
-"""Lines of code of the framework itself, by folder, beside the paper's."""
+"""Lines of code of the framework itself, by folder, next to the paper's numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eval.counting.source import cpp_lines, python_lines
 from eval.counting.units import ROOT
 from eval.figures.paper import paper
 
-#: What the paper has of each folder: its words, and its figure.
+#: By folder or file: the paper's counterpart in words, and the keys of its count in ``paper.toml``.
 COUNTERPARTS = {
     "resolver": ("partial evaluator and runtime layouts", ("framework", "partial_evaluator")),
     "resolver/extend.py": ("insertion of conversions, among them", ("framework", "insertion")),
@@ -34,7 +34,9 @@ CONTRADICTION = (
 
 
 def folders() -> list[dict[str, Any]]:
-    """Return a row for each folder: lines of Python and of C++, and the paper's."""
+    """Return a row for each key of ``COUNTERPARTS``: its lines of code in Python and C++, the
+    paper's counterpart, and the paper's count, which is None if it has none.
+    """
     rows = []
     for folder, (counterpart, keys) in COUNTERPARTS.items():
         place = ROOT / folder

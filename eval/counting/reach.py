@@ -1,8 +1,8 @@
-"""Which units an operator reaches: from its class and its invokers, by the names that these use.
+"""The units of code that an operator reaches, by the names that its class and its invokers use.
 
-A script finds them: the registry says where the class and the invokers stand, and from there every
-name is followed into ``ops/``, the folders of libraries, and through a library's binding into
-``native/``. What stands elsewhere is the framework's, and no operator's.
+The registry says where the class and the invokers are defined. From there every name is followed
+into ``ops/``, the folders of the libraries, and through a library's Python binding into
+``native/``. All other code is the framework's and counts for no operator.
 """
 
 from __future__ import annotations
@@ -24,18 +24,22 @@ SIXTEEN = (
     *("Conv2D", "DepthwiseConv2D", "MatMul", "BiasAdd", "BatchNorm", "Relu", "Relu6", "MaxPool"),
     *("AvgPool", "Concat", "Add", "Mul", "Softmax", "LRN", "Pad", "Mean"),
 )
-#: The libraries whose code is counted, in the order in which shared units are given to them.
+#: The libraries whose code is counted; a unit that invokers of several reach counts for the first.
 LIBRARIES = ("onednn", "eigen", "numpy")
-#: What code is about that reads and writes ONNX, which the baseline has not.
+#: Names that code uses to read and write ONNX; the layout-aware baseline has no such code.
 ONNX = frozenset(("NodeReader", "NodeWriter", "Naming", "Spelling"))
-#: A unit that so many operators reach is no helper of a family any more.
+#: A unit that at least so many operators reach is generic, no longer a helper of a family.
 GENERIC_FROM = 8
-#: How an extension module is called in Python.
+#: By library: how Python code names the library's extension module.
 _MODULES = {"onednn": ("dnnl.",), "eigen": ("native.load().", "load().")}
 
 
 def zone(path: str) -> str:
-    """Whose code a file is: an operator's (``ops``), a library's, or nobody's (empty)."""
+    """Return ``ops`` for a file of operators, the library's name for a file of a library, else "".
+
+    Args:
+        path: the file, relative to the root of the repository.
+    """
     folders = path.split("/")
     if folders[0] == "ops" or folders[:2] == ["eval", "layout_aware"]:
         return "ops"
@@ -44,7 +48,11 @@ def zone(path: str) -> str:
 
 
 def tiers() -> Mapping[Unit, str]:
-    """Return ``own``, ``family`` or ``generic`` for each unit, by how many operators reach it."""
+    """Return the tier of each unit that an operator reaches.
+
+    It is ``own`` if one operator reaches the unit, ``family`` if fewer than ``GENERIC_FROM`` do,
+    else ``generic``.
+    """
     return _tiers(Counter(unit for name in _known() for unit in reached(name)))
 
 
@@ -59,7 +67,8 @@ def _tiers(counts: Mapping[Unit, int]) -> Mapping[Unit, str]:
 def reached(name: str) -> Mapping[Unit, str]:
     """Return every unit that an operator reaches, with its part: ``operation``, or a library.
 
-    In ``ops/`` a library's part is what only its invokers reach.
+    A unit outside ``ops/`` belongs to its library. A unit of ``ops/`` belongs to ``operation`` if
+    the operator's class reaches it, else to the first library whose invokers reach it.
     """
     info, parts = _known()[name], dict[Unit, str]()
     roots = {"operation": set(_standing(info.file, info.line))}
@@ -76,7 +85,10 @@ def reached(name: str) -> Mapping[Unit, str]:
 
 @cache
 def baseline(name: str) -> frozenset[Unit]:
-    """Return the Python units that an operator of the layout-aware baseline reaches."""
+    """Return all Python units that the operator ``name`` of the baseline reaches.
+
+    The baseline is ``eval/layout_aware``.
+    """
     folder = ROOT / "eval" / "layout_aware"
     units = set[Unit]()
     for file in sorted(folder.glob("*.py")):
@@ -85,13 +97,14 @@ def baseline(name: str) -> frozenset[Unit]:
 
 
 def baseline_tiers() -> Mapping[Unit, str]:
-    """Return the same as ``tiers`` for the baseline, which has the sixteen operators only."""
+    """Return the tier of each unit of the baseline, as ``tiers`` does, over its 16 operators."""
     return _tiers(Counter(unit for name in SIXTEEN for unit in baseline(name)))
 
 
 def _is_of(unit: Unit, name: str) -> bool:
-    """Return whether a definition has an operator's name, or a decorator registers it under that
-    name.
+    """Return whether a unit defines ``name``, or a decorator of the unit has it as an argument.
+
+    An import defines nothing.
     """
     if name in unit.names:
         return not unit.target
@@ -101,7 +114,10 @@ def _is_of(unit: Unit, name: str) -> bool:
 
 
 def described() -> int:
-    """Lines of the libraries' descriptions, and of the handlers that these name."""
+    """Return the number of lines of the libraries' descriptions, and of the handlers named there.
+
+    A handler counts with the Python code that it reaches.
+    """
     total = 0
     for library in LIBRARIES:
         text = (ROOT / "libdesc" / library / f"{library}.toml").read_text()
@@ -113,12 +129,20 @@ def described() -> int:
 
 
 def spells(unit: Unit) -> bool:
-    """Reads or writes ONNX, and does nothing else."""
+    """Return whether a unit is code for reading or writing ONNX: it uses a name of ``ONNX``.
+
+    Classes and imports are not.
+    """
     return not isinstance(unit.node, ast.ClassDef) and not unit.target and bool(unit.uses & ONNX)
 
 
 def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[Unit]:
-    """Units with all that they reach; what is barred is not entered from elsewhere."""
+    """Return units together with all units that they reach.
+
+    Args:
+        units: the units to begin with.
+        barred: units that count only if they are among ``units``.
+    """
     done, todo = set[Unit](), list(units)
     while todo:
         unit = todo.pop()
@@ -140,7 +164,7 @@ def _followed(unit: Unit) -> frozenset[Unit]:
 
 
 def _bound(unit: Unit) -> Iterator[Unit]:
-    """Yield the bindings of its library's extension module that a unit calls."""
+    """Yield the C++ units of the bindings that a Python unit calls in its library's module."""
     library = zone(unit.path)
     for name in unit.uses:
         for prefix in _MODULES.get(library, ()):
@@ -149,7 +173,12 @@ def _bound(unit: Unit) -> Iterator[Unit]:
 
 
 def _resolved(path: str, dotted: str) -> Iterator[Unit]:
-    """Yield the units that a name in a file stands for, with the imports on the way."""
+    """Yield the units that define a name used in a file, and the imports that lead there.
+
+    Args:
+        path: the file, relative to the root of the repository.
+        dotted: the name, with the part after its dots.
+    """
     if not zone(path):
         return
     name, _, rest = dotted.partition(".")
@@ -164,10 +193,14 @@ def _resolved(path: str, dotted: str) -> Iterator[Unit]:
 
 
 def _imported(module: str, inner: str, rest: str) -> Iterator[Unit]:
-    """Yield the units that ``from module import inner`` makes, and ``inner.rest`` if that is a
-    module.
+    """Yield the units that define an imported name.
 
-    As in Python, a name that a package's own file makes hides the module of that name.
+    As in Python, a name that a package's own file defines hides the module of that name.
+
+    Args:
+        module: the module that is imported, or imported from.
+        inner: the name after ``from module import``; empty for ``import module``.
+        rest: the part of the used name after its first dot; empty if there is none.
     """
     if inner and (path := _file(module)) is not None and _makes(path, inner):
         yield from _resolved(path, inner)
@@ -196,7 +229,7 @@ def _native(library: str, name: str) -> Iterable[Unit]:
 
 @cache
 def _index(library: str) -> Mapping[str, list[Unit]]:
-    """Return the units of a library's C++, by name."""
+    """Return the units of a library's C++, by each name that they define."""
     units = dict[str, list[Unit]]()
     for file in sorted((ROOT / "native" / library).glob("*.[ch]*")):
         for unit in cpp_units(str(file.relative_to(ROOT))):
@@ -207,7 +240,7 @@ def _index(library: str) -> Mapping[str, list[Unit]]:
 
 @cache
 def _known() -> Mapping[str, OperatorInfo]:
-    """Return all operators of the repository."""
+    """Return all operators that ``ops/`` defines, by name."""
     registry()
     return {
         name: info for name, info in OPERATORS.items() if ROOT / "ops" in Path(info.file).parents
@@ -216,12 +249,12 @@ def _known() -> Mapping[str, OperatorInfo]:
 
 @cache
 def _classes() -> frozenset[Unit]:
-    """Return the units that are operators."""
+    """Return the units that define the classes of all operators."""
     return frozenset(u for info in _known().values() for u in _standing(info.file, info.line))
 
 
 def _bases(info: OperatorInfo) -> frozenset[Unit]:
-    """Return the units of operators from which an operator's class derives."""
+    """Return the units that define an operator's class and the operators from which it derives."""
     known = {operator.cls: operator for operator in _known().values()}
     rests = [known[cls] for cls in info.cls.__mro__ if cls in known]
     return frozenset(unit for operator in rests for unit in _standing(operator.file, operator.line))
@@ -229,7 +262,7 @@ def _bases(info: OperatorInfo) -> frozenset[Unit]:
 
 @cache
 def _standing(file: str, line: int) -> frozenset[Unit]:
-    """Return the unit that contains a line."""
+    """Return the unit that contains a line, as a set; empty for a file outside all zones."""
     path = Path(file)
     if ROOT not in path.parents or not zone(str(path.relative_to(ROOT))):
         return frozenset()
@@ -238,7 +271,7 @@ def _standing(file: str, line: int) -> frozenset[Unit]:
 
 
 def _registering(info: OperatorInfo, library: str) -> Iterator[Unit]:
-    """Statements of the operator's file, no definitions, that name both operator and library."""
+    """Yield the loops and expressions of an operator's file that name operator and library."""
     path = str(Path(info.file).relative_to(ROOT))
     for unit in python_units(path):
         if isinstance(unit.node, ast.For | ast.Expr):

@@ -1,4 +1,4 @@
-"""Which lines of a file are code: not blank, not comment, not documentation."""
+"""The lines of a file that are code: neither blank, nor comment, nor documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import re
 import tokenize
 
-#: Tokens of Python that make no line code.
+#: Python tokens that do not make their line a line of code.
 _SILENT = frozenset(
     (
         tokenize.COMMENT,
@@ -20,19 +20,19 @@ _SILENT = frozenset(
 )
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
-#: What a line of C++ may begin to be that is more than a character: raw strings, comments, strings.
+#: Parts of C++ in which braces and semicolons mean nothing: raw strings, comments, strings.
 _CPP = re.compile(
     r'(?P<raw>R"(?P<mark>[^()\s\\]{0,16})\((?P<text>.*?)\)(?P=mark)")'
     r"|(?P<comment>//[^\n]*|/\*.*?\*/)"
     r"""|(?P<string>"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+')""",
     re.DOTALL,
 )
-#: What is left of a line that only begins or ends documentation.
+#: Lines that only begin or end a string of documentation, after ``bare_cpp``: they are not code.
 _DOC_REST = frozenset(('.Doc(R"', '")', '");', ";"))
 
 
 def python_lines(text: str) -> set[int]:
-    """Lines of Python that are code, from 1.
+    """Return the numbers, from 1, of the lines of Python that are code.
 
     >>> sorted(python_lines('\"\"\"A module.\"\"\"\\n\\nx = (1,  # one\\n     2)\\n# end\\n'))
     [3, 4]
@@ -53,7 +53,7 @@ def bare_cpp(text: str, strings: bool = True) -> str:
 
     Args:
         text: the source.
-        strings: keep the text of ordinary strings.
+        strings: keep the text of ordinary strings; if false, it is removed, too.
     """
 
     def bare(match: re.Match[str]) -> str:
@@ -68,7 +68,7 @@ def bare_cpp(text: str, strings: bool = True) -> str:
 
 
 def cpp_lines(text: str) -> dict[int, str]:
-    """Lines of C++ that are code, from 1, without comments.
+    """Return the lines of C++ that are code, without comments, by their numbers from 1.
 
     >>> cpp_lines('int a;  // one\\n\\n/* two\\n*/ int b;\\n')
     {1: 'int a;', 4: 'int b;'}
@@ -78,6 +78,6 @@ def cpp_lines(text: str) -> dict[int, str]:
 
 
 def toml_lines(text: str) -> set[int]:
-    """Lines of TOML that are code, from 1."""
+    """Return the numbers, from 1, of the lines of TOML that are code."""
     lines = enumerate(text.splitlines(), 1)
     return {number for number, line in lines if (bare := line.strip()) and bare[0] != "#"}

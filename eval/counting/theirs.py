@@ -1,4 +1,4 @@
-"""TensorFlow's lines of code an operator, from ``eval/data``; and their recount from a checkout."""
+"""Lines of code of TensorFlow's operators, from ``eval/data``, and their recount in a checkout."""
 
 from __future__ import annotations
 
@@ -14,20 +14,31 @@ from typing import NamedTuple
 from eval.counting.source import cpp_lines
 
 DATA = Path(__file__).parents[1] / "data"
-#: What TensorFlow calls the operators that we call otherwise.
+#: VTensor's name of an operator by TensorFlow's, if the two differ.
 NAMES = {
     "DepthwiseConv2dNative": "DepthwiseConv2D",
     "FusedBatchNorm": "BatchNorm",
     "ConcatV2": "Concat",
 }
-#: The libraries of a processor; ours has no GPU's yet.
+#: The values of ``Range.library`` for code that runs without a GPU, as all of VTensor's does.
 PROCESSOR = ("framework", "eigen", "mkldnn")
-#: The tiers that make up what is compared.
+#: The tiers whose lines are compared with VTensor's.
 CORE = ("own", "family")
 
 
 class Range(NamedTuple):
-    """A range of a file's lines that belongs to an operator; the data's notes explain columns."""
+    """A range of lines of a TensorFlow file that belongs to an operator: a row of the data.
+
+    Attributes:
+        operator: VTensor's name of the operator.
+        library: ``framework``, ``eigen``, ``mkldnn``, ``cudnn`` or ``cuda``.
+        path: the file, in TensorFlow's repository.
+        commit: the commit at which the lines were counted.
+        first, last: numbers, from 1, of the first and the last line.
+        code: how many of the lines are code.
+        layout: how many of the lines of code are about layouts.
+        note: further entries ``key=value``; ``tensorflow_operator_loc.md`` explains all columns.
+    """
 
     operator: str
     library: str
@@ -41,12 +52,12 @@ class Range(NamedTuple):
 
     @property
     def tier(self) -> str:
-        """``own``, ``family``, ``handler``, ``generic`` or ``infra``."""
+        """The range's tier: ``own``, ``family``, ``handler``, ``generic`` or ``infra``."""
         return self._noted("tier")
 
     @property
     def blocks(self) -> str:
-        """Where layout code is, next to the lines that the expression finds; or ``all``."""
+        """Lines about layouts that ``layout_expression`` may miss, as ``64-65 206``; or ``all``."""
         return self._noted("blocks")
 
     def _noted(self, key: str) -> str:
@@ -56,7 +67,7 @@ class Range(NamedTuple):
 
 @cache
 def ranges() -> tuple[Range, ...]:
-    """Return all ranges of the data, under VTensor's names of operators."""
+    """Return all ranges of ``tensorflow_operator_loc.csv``, with VTensor's names of operators."""
     with (DATA / "tensorflow_operator_loc.csv").open() as file:
         return tuple(
             Range(
@@ -77,7 +88,12 @@ def ranges() -> tuple[Range, ...]:
 def lines(
     operator: str, tiers: Sequence[str] = CORE, libraries: Sequence[str] | None = None
 ) -> int:
-    """Lines of code of an operator.
+    """Return TensorFlow's number of lines of code for an operator.
+
+    Args:
+        operator: VTensor's name of the operator.
+        tiers: the tiers that count.
+        libraries: the libraries that count; None for all.
 
     >>> lines("Conv2D"), lines("Conv2D", libraries=("eigen", "mkldnn", "cudnn"))
     (2594, 1825)
@@ -86,12 +102,12 @@ def lines(
 
 
 def layout_lines(operator: str) -> int:
-    """Return how many of ``lines`` are about layouts."""
+    """Return how many of an operator's lines, in the tiers of ``CORE``, are about layouts."""
     return sum(row.layout for row in _of(operator, CORE, None))
 
 
 def files(operator: str) -> int:
-    """Return how many files hold the lines."""
+    """Return how many files hold an operator's lines, in the tiers of ``CORE``."""
     return len({row.path for row in _of(operator, CORE, None)})
 
 
@@ -100,7 +116,7 @@ def distinct(
     tiers: Sequence[str] = CORE,
     libraries: Sequence[str] | None = None,
 ) -> int:
-    """Lines of several operators, shared ones once."""
+    """Return the sum of ``lines`` over several operators; shared lines count once."""
     rows = {
         (row.path, row.first, row.last): row.code
         for operator in operators
@@ -117,10 +133,15 @@ def _of(operator: str, tiers: Sequence[str], libraries: Sequence[str] | None) ->
 
 
 def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
-    """Ranges whose count of code or layout lines in a checkout is another one, with both counts.
+    """Yield each range whose recount in a checkout differs from the data.
+
+    With it come the recounted numbers of lines of code, and of lines about layouts.
+
+    Args:
+        checkout: a clone of TensorFlow's repository.
 
     Raises:
-        SystemExit: the checkout has not the commit that the ranges are of.
+        SystemExit: the clone lacks the commit of a range.
     """
     known = dict[str, Mapping[int, str]]()
     layout = layout_expression()
@@ -135,7 +156,9 @@ def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
 
 
 def layout_expression() -> re.Pattern[str]:
-    """Return the expression that finds lines about layouts, from section 5 of the data's notes."""
+    """Return the regular expression that finds lines about layouts, from section 5 of
+    ``tensorflow_operator_loc.md``.
+    """
     notes = (DATA / "tensorflow_operator_loc.md").read_text()
     match = re.search(r"## 5 .*?```\n(.*?)\n```", notes, re.DOTALL)
     assert match, "section 5 of the notes holds the expression"
@@ -152,7 +175,7 @@ def _blocks(row: Range) -> set[int]:
 
 
 def _shown(checkout: Path, commit: str, path: str) -> str:
-    """Return a file of a commit, regardless of the work tree."""
+    """Return the text of a file at a commit; the clone's working tree does not matter."""
     command = ["git", "-C", str(checkout), "show", f"{commit}:{path}"]
     ran = subprocess.run(command, capture_output=True, check=False)
     if ran.returncode:
@@ -163,7 +186,7 @@ def _shown(checkout: Path, commit: str, path: str) -> str:
 
 @cache
 def peers() -> Mapping[tuple[str, str], int]:
-    """Lines of ONNX Runtime and PyTorch, by framework and operator."""
+    """Return the numbers of lines of ONNX Runtime and PyTorch, by (framework, operator)."""
     lines = defaultdict[tuple[str, str], int](int)
     with (DATA / "peer_operator_loc.csv").open() as file:
         for row in csv.DictReader(file):

@@ -1,7 +1,7 @@
-"""Files as units: the top-level statements of a file, with the names that they make and use.
+"""Files as units: the top-level statements of a file, with the names that they define and use.
 
-A unit is a statement at the top of a Python file, or a definition at the top of a C++ file, in any
-number of namespaces. In C++ a binding (``m.def("name", ...)``) is a unit, too.
+A unit is a statement at the top of a Python file, or a definition at the top of a C++ file or of a
+namespace in it. In C++ a binding (``m.def("name", ...)``) is a unit of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from eval.counting.source import bare_cpp, cpp_lines, python_lines
 
 ROOT = Path(__file__).parents[2]
-#: What a binding's unit is called, so that nothing in C++ has its name.
+#: Prefix of the name of a binding's unit, so that no C++ name equals it.
 BOUND = "python:"
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -30,15 +30,16 @@ _BINDING = re.compile(r"\bm\.def\(\s*\"(\w+)\"")
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Lines that belong together.
+    """A top-level statement or definition of a file.
 
     Attributes:
         path: the file, relative to the root of the repository.
-        lines: its lines of code.
-        names: the names that it makes.
+        lines: the numbers, from 1, of its lines of code.
+        names: the names that it defines.
         uses: the names that occur in it, in Python with the part after their dots.
-        target: for an import, the module and the name in it ("" for the module), by the name made.
-        node: the statement, in Python.
+        target: for an import, tuples of the name defined, the module, and the name in the module
+            ("" for the module itself); empty for other statements.
+        node: the statement in Python; None in C++.
     """
 
     path: str
@@ -50,13 +51,17 @@ class Unit:
 
     @property
     def first(self) -> int:
-        """Its first line of code."""
+        """The number of its first line of code; 0 without lines."""
         return min(self.lines, default=0)
 
 
 @cache
 def python_units(path: str) -> tuple[Unit, ...]:
-    """Return the units of a Python file; its docstring is none."""
+    """Return the units of a Python file; the module's docstring is not one.
+
+    Args:
+        path: the file, relative to the root of the repository.
+    """
     text = (ROOT / path).read_text()
     code, module = python_lines(text), path.partition(".py")[0].replace("/", ".")
     units = []
@@ -79,7 +84,12 @@ def _made(node: ast.stmt) -> Iterator[str]:
 
 
 def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
-    """Name made, module, name in it; also below ``if TYPE_CHECKING``."""
+    """Yield the ``target`` of an import, also of imports under an ``if``.
+
+    Args:
+        node: any statement; other statements yield nothing.
+        module: the name of the module that has the statement.
+    """
     if isinstance(node, ast.If):
         for statement in node.body:
             yield from _imported(statement, module)
@@ -94,7 +104,9 @@ def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _used(node: ast.stmt) -> Iterator[str]:
-    """Yield names with the part after their dots: ``eigen.pad``, ``native.load().pad``."""
+    """Yield the names in a statement, also with the part after their dots, and calls on the way:
+    ``eigen.pad``, ``native.load().pad``.
+    """
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             yield part.id
@@ -114,7 +126,10 @@ def _dotted(node: ast.expr) -> str:
 
 @cache
 def cpp_units(path: str) -> tuple[Unit, ...]:
-    """Return the units of a C++ file; one without names has preprocessor lines and namespaces."""
+    """Return the units of a C++ file.
+
+    The last unit, without names, has the lines outside of definitions: preprocessor, namespaces.
+    """
     text = (ROOT / path).read_text()
     code = cpp_lines(text)
     units = list(_chunks(path, bare_cpp(text), bare_cpp(text, strings=False), code))
@@ -123,7 +138,16 @@ def cpp_units(path: str) -> tuple[Unit, ...]:
 
 
 def _chunks(path: str, text: str, blank: str, code: dict[int, str]) -> Iterator[Unit]:
-    """Text between semicolons and braces that no other braces hold, namespaces' left out."""
+    """Yield the units of a C++ file, which end at semicolons and braces outside all other braces.
+
+    Braces of namespaces are ignored.
+
+    Args:
+        path: the file.
+        text: its text without comments.
+        blank: the same without the text of strings.
+        code: its lines of code, by their numbers.
+    """
     number, depth, words, begin = 1, 0, "", 0
     kept = text.split("\n")
     for line in blank.split("\n"):
@@ -144,14 +168,25 @@ def _chunks(path: str, text: str, blank: str, code: dict[int, str]) -> Iterator[
 
 
 def _ends(rest: str) -> bool:
-    """Return whether a brace ends a definition: no semicolon and no name follows."""
+    """Return whether a closing brace ends a definition; ``rest`` is the line after the brace.
+
+    It does not if a semicolon, a comma or a parenthesis follows.
+    """
     return not rest.strip().startswith((";", ",", ")"))
 
 
 def _units(
     path: str, words: str, span: list[int], text: list[str], code: dict[int, str]
 ) -> Iterator[Unit]:
-    """Yield a definition; or each of its bindings by its name in Python, and the remainder."""
+    """Yield the units of a definition: each binding in it, and the definition without them.
+
+    Args:
+        path: the file.
+        words: the definition without comments and strings.
+        span: the numbers of its lines.
+        text: all lines of the file, without comments.
+        code: the file's lines of code, by their numbers.
+    """
     lines = frozenset(span) & code.keys()
     uses = frozenset(_USED.findall(words))
     whole = "\n".join(text[span[0] - 1 : span[-1]])
@@ -167,7 +202,7 @@ def _units(
 
 
 def _statement(part: str) -> int:
-    """Lines up to the semicolon that ends a statement."""
+    """Return the number of lines up to the semicolon that ends the first statement of ``part``."""
     depth, lines = 0, 1
     for letter in bare_cpp(part, strings=False):
         depth += (letter in "{(") - (letter in "})")
@@ -178,7 +213,11 @@ def _statement(part: str) -> int:
 
 
 def _defined(words: str) -> Iterator[str]:
-    """Yield the name of a function, the class of a method, the name of a type or a constant."""
+    """Yield the name that a definition defines; for a method the name of its class.
+
+    Args:
+        words: the definition's text, without comments and strings.
+    """
     words = _TEMPLATE.sub("", words)
     head = re.split(r"[({=;]", words, maxsplit=1)[0].strip()
     if match := _TYPE.search(words.partition("{")[0].partition("=")[0]):

@@ -1,1 +1,1 @@
-"""Parts of the documents that scripts write."""
+"""Scripts that write documents, or parts of them."""

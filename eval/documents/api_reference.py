@@ -32,13 +32,16 @@ each library; [guide.md](guide.md) has an example of each thing."""
 
 
 def names_of(module: Any) -> list[str]:
-    """Return a module's public names, in alphabetical order."""
+    """Return the names of a module's public classes and functions, in alphabetical order."""
     listed = getattr(module, "__all__", None) or dir(module)
     return sorted(name for name in listed if not name.startswith("_") and _ours(module, name))
 
 
 def _ours(module: Any, name: str) -> bool:
-    """Return whether a name is a class or function of this repository."""
+    """Return whether a name is a class or function of this repository.
+
+    In a module of errors only those count that are defined there.
+    """
     value = getattr(module, name)
     home = getattr(value, "__module__", "") or ""
     known = (inspect.isclass(value) or inspect.isfunction(value)) and home.partition(".")[0] in (
@@ -50,7 +53,7 @@ def _ours(module: Any, name: str) -> bool:
 
 
 def sections(module: Any) -> Iterator[str]:
-    """Yield a section for each public name of a module: signature, docstring, public methods."""
+    """Yield Markdown for each public name of a module: signature, docstring, public methods."""
     for name in names_of(module):
         value = getattr(module, name)
         yield f"### {name}\n\n{_block(f'{module.__name__}.{name}', value)}"
@@ -64,19 +67,19 @@ def sections(module: Any) -> Iterator[str]:
 
 
 def _block(name: str, value: Any) -> str:
-    """Return a name with its signature, and the docstring, as a block of text."""
+    """Return the Markdown block of a class or function: ``name``, its signature, its docstring."""
     try:
         signature = str(inspect.signature(value))
     except (TypeError, ValueError):
         signature = ""
-    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are text
-    signature = re.sub(r"= ?<[^<>]*>", "=...", signature)  # objects that have no text of their own
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # annotations are strings
+    signature = re.sub(r"= ?<[^<>]*>", "=...", signature)  # values whose repr is no code
     documentation = inspect.getdoc(value) or ""
     return f"```text\n{name}{signature}\n\n{documentation}\n```"
 
 
 def page() -> str:
-    """Return the document."""
+    """Return the text of ``docs/api.md``."""
     parts = [_HEAD]
     for name in MODULES:
         module = import_module(name)

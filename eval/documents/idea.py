@@ -2,8 +2,8 @@
 
 ``python -m eval.documents.idea``. Five nodes run on the libraries that TensorFlow 1.14 gives them,
 on the paper's instruction set: *before* with operators that convert for themselves, *after* with
-the paper's passes. Both rows are read off plans. Writes ``docs/idea_light.svg`` and
-``docs/idea_dark.svg``.
+the paper's passes. Both rows of the picture are drawn from plans. The files are
+``docs/idea_light.svg`` and ``docs/idea_dark.svg``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtensor import Graph, Session
 from vtensor.isa import limit_isa
 
 FOLDER = Path(__file__).parents[2] / "docs"
-#: The instruction set of the paper's machine, on which oneDNN wants blocks of channels.
+#: The instruction set of the paper's machine, on which oneDNN prefers blocks of channels.
 CAP = "sse41"
 LIBRARIES = ("onednn", "eigen")
 #: TensorFlow 1.14 has no oneDNN kernel of BiasAdd.
@@ -30,9 +30,9 @@ PIN = {"BiasAdd": "eigen"}
 
 #: Width and height of a box, and the distance of two boxes' left ends, in pixels.
 WIDTH, HEIGHT, PITCH = 72, 36, 86
-#: Height of a row with its title and its upper lane, and margin of the picture, in pixels.
+#: Height of a row (a title and two lanes of boxes), and margin of the picture, in pixels.
 ROW, MARGIN = 128, 8
-#: Colours by theme: text, lines, conversions, what fills an operator by its library.
+#: By theme, the colours of text, lines and conversions, and the fill of a box by ``Item.kind``.
 THEMES = {
     "light": {
         "text": "#1f2328",
@@ -58,8 +58,8 @@ class Item:
     """A box of a row.
 
     Attributes:
-        name: the node's, or that of an end of the network.
-        kind: ``conversion``, ``end``, or an operator's library.
+        name: the name of the node, or of an input or output of the network.
+        kind: ``conversion``, ``end`` (an input or output), or an operator's library.
         lines: the box's two lines of text.
         reads: names of the items whose values it reads.
     """
@@ -71,7 +71,7 @@ class Item:
 
 
 def network() -> Graph:
-    """Build two convolutions with a bias, a Relu and a sum around what lies between them."""
+    """Build y = Add(Conv2D(Relu(a)), a) with a = BiasAdd(Conv2D(x))."""
     graph = Graph("idea")
     x = graph.input("x", {"N": 1, "C": 64, "H": 28, "W": 28})
     kernel = graph.constant(np.ones((64, 64, 3, 3), np.float32), "O I h w")
@@ -84,7 +84,11 @@ def network() -> Graph:
 
 
 def plan_items(optimize: str) -> list[Item]:
-    """Return the boxes of the network's plan at a level, or after a pass, in order of execution."""
+    """Return the boxes of the network's plan, in order of execution.
+
+    Args:
+        optimize: the name of a level of optimisation, or of the only pass.
+    """
     with Session(
         network(),
         optimize=[optimize],
@@ -97,7 +101,7 @@ def plan_items(optimize: str) -> list[Item]:
 
 
 def list_items(graph: LoweredGraph) -> Iterator[Item]:
-    """Yield the inputs, the nodes that run each time, and the outputs of a graph."""
+    """Yield the boxes of a graph: its inputs, the nodes that run each time, its outputs."""
     makers = {value: value for value in graph.inputs}
     for name in graph.inputs:
         yield Item(name, "end", (name, str(graph.values[name].layout)), ())
@@ -121,11 +125,11 @@ def list_items(graph: LoweredGraph) -> Iterator[Item]:
 def place_items(
     before: Sequence[Item], after: Sequence[Item]
 ) -> list[dict[str, tuple[float, int]]]:
-    """Return column and lane of each item of two rows.
+    """Return for each of two rows the items' columns and lanes (0 lower, 1 upper), by name.
 
-    An item stands in the next column if it reads the one before it, or is no conversion. Any other
-    conversion stands in the upper lane between its reader and what it reads. Items of the second
-    row with the name of one of the first stand in its column.
+    An item is in the column after the item before it, in the lower lane. A conversion that does not
+    read the item before it is in the upper lane, between the item that it reads and the one that
+    reads it. An item of ``after`` has the column of the item of ``before`` with the same name.
     """
     lower = [item for item in before if not _is_aside(item, before)]
     columns = {item.name: float(column) for column, item in enumerate(lower)}
@@ -133,7 +137,7 @@ def place_items(
 
 
 def _is_aside(item: Item, row: Sequence[Item]) -> bool:
-    """Tell whether an item is a conversion that does not read the item before it."""
+    """Return whether an item is a conversion that does not read the item before it in its row."""
     at = row.index(item)
     return item.kind == "conversion" and row[at - 1].name not in item.reads
 
@@ -152,7 +156,7 @@ def _place_row(row: Sequence[Item], columns: Mapping[str, float]) -> dict[str, t
 
 
 def draw(before: Sequence[Item], after: Sequence[Item], theme: str) -> str:
-    """Return both rows as the text of an SVG file in a theme's colours."""
+    """Return the text of an SVG file with both rows; ``theme`` is a key of ``THEMES``."""
     colours = THEMES[theme]
     rows = list(zip((before, after), place_items(before, after), strict=True))
     last = max(column for _, at in rows for column, _ in at.values())
@@ -168,7 +172,7 @@ def draw(before: Sequence[Item], after: Sequence[Item], theme: str) -> str:
         ".key { text-anchor: start; } "
         f"path {{ fill: none; stroke: {colours['line']}; stroke-width: 1.5; }}"
     )
-    heads = ("Before: each operator converts for itself", "After: resolved for the whole graph")
+    heads = ("Before: each operator converts for itself", "After: planned for the whole graph")
     for number, ((row, at), head) in enumerate(zip(rows, heads, strict=True)):
         group = SubElement(root, "g", transform=f"translate({MARGIN} {number * ROW})")
         SubElement(
@@ -182,7 +186,7 @@ def draw(before: Sequence[Item], after: Sequence[Item], theme: str) -> str:
 
 
 def count_conversions(row: Sequence[Item]) -> int:
-    """Return how many conversions a row has."""
+    """Return how many boxes of a row are conversions."""
     return sum(item.kind == "conversion" for item in row)
 
 
@@ -195,13 +199,19 @@ def describe(before: Sequence[Item], after: Sequence[Item]) -> str:
 
 
 def _corner(place: tuple[float, int]) -> tuple[float, float]:
-    """Return the left upper corner of a box."""
+    """Return x and y of the upper left corner of a box, in pixels; ``place`` is (column, lane)."""
     column, lane = place
     return column * PITCH, 76 - 46 * lane
 
 
 def _draw_arrows(parent: Element, row: Sequence[Item], at: Mapping[str, tuple[float, int]]) -> None:
-    """Draw a line from each item to its readers; one that would cross boxes goes above them."""
+    """Draw a line from each item to its readers; a line that would cross boxes goes above them.
+
+    Args:
+        parent: the element that gets the lines.
+        row: the items.
+        at: column and lane of each item, by name.
+    """
     taken = sorted(column for column, lane in at.values() if not lane)
     for item in row:
         for source in item.reads:
@@ -245,7 +255,7 @@ def _draw_box(
 
 
 def _draw_key(parent: Element, colours: Mapping[str, str]) -> None:
-    """Draw what the colours mean."""
+    """Draw the legend of the colours."""
     labels = {"onednn": "runs on oneDNN", "eigen": "runs on Eigen", "conversion": "conversion"}
     x = 0
     for kind, label in labels.items():
@@ -260,7 +270,7 @@ def _draw_key(parent: Element, colours: Mapping[str, str]) -> None:
 
 
 def main(folder: Path = FOLDER) -> None:
-    """Write the picture in both themes; cap the instruction set of this process."""
+    """Write the picture in both themes; the process's instruction set is capped to ``CAP``."""
     limit_isa(CAP)
     before, after = plan_items("aware"), plan_items("ewo")
     for theme in THEMES:

@@ -1,7 +1,7 @@
 """Write ``ops/__init__.pyi`` and ``ops/index.txt``: the operators of ``ops`` and their files.
 
-``python -m eval.documents.operator_stub``. The stub is for type checkers; by the index a network
-imports only the files that it needs.
+``python -m eval.documents.operator_stub``. The stub is for type checkers; with the index a network
+imports only the files of its operators.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _INDEX_HEAD = """\
 
 
 def module_of(name: str) -> str:
-    """Return the module of ``ops`` that has an operator under its name, its class's own if
-    possible.
+    """Return the module of ``ops`` from which an operator can be imported by its name; "" if none.
+
+    The module that defines the class is preferred.
     """
     cls = OPERATORS[name].cls
     modules = sorted(
@@ -40,14 +41,14 @@ def module_of(name: str) -> str:
 
 
 def stub() -> str:
-    """Return the text of the stub: an import of each operator of ``ops``, by name."""
+    """Return the text of the stub: an import of each operator of ``ops``, in the order of names."""
     registry()
     rows = ((module_of(name), name) for name in sorted(OPERATORS))
     return _HEAD + "".join(f"from {file} import {name} as {name}\n" for file, name in rows if file)
 
 
 def index() -> str:
-    """Return the text of the index: the operators and rules of ``ops``, by file and line."""
+    """Return the text of the index: the operators of ``ops`` by file and line, then the rules."""
     known = registry()
     infos = [info for info in OPERATORS.values() if info.cls.__module__.startswith("ops.")]
     lines = [_INDEX_HEAD]

@@ -1,4 +1,4 @@
-"""Write ``docs/operators.md``: the operators of ONNX that VTensor has.
+"""Write ``docs/operators.md``: the operators of ONNX that VTensor reads, and those it expands.
 
 ``python -m eval.documents.operator_table``.
 """
@@ -77,9 +77,9 @@ def opsets(spellings: list[Spelling]) -> str:
 
 
 def expanded() -> dict[str, int]:
-    """Return the operators that VTensor runs by their functions, with the first opset of each.
+    """Return the ONNX operators that VTensor expands to their functions, with the first opset.
 
-    At least one case of ONNX's suite passes for each, and is not computed while loading.
+    For each, at least one case of ONNX's suite passes without being computed while loading.
     """
     since_of: dict[str, int] = {}
     for case in load().values():
@@ -102,7 +102,7 @@ def _history() -> Sequence[onnx.defs.OpSchema]:
 
 
 def own() -> list[str]:
-    """Return a row for each operator of ONNX that is registered."""
+    """Return a row of Markdown for each ONNX operator that is read as an operator of ``ops``."""
     registry()
     rows: dict[str, list[tuple[Spelling, OperatorInfo]]] = defaultdict(list)
     for info in OPERATORS.values():
@@ -124,7 +124,7 @@ def own() -> list[str]:
 
 
 def table() -> str:
-    """Return the document."""
+    """Return the text of ``docs/operators.md``."""
     functions = [f"| {label} | from {since} |" for label, since in expanded().items()]
     return "\n".join([_HEAD, *own(), _EXPANDED, *functions, ""])
 

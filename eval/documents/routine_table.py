@@ -44,7 +44,7 @@ def _is_routine(value: object) -> bool:
 
 
 def _parameters(routine: Any) -> Iterator[str]:
-    """Yield the names of a routine's parameters; an optional one with its default."""
+    """Yield the names of a routine's parameters; an optional one with ``=`` and its default."""
     for parameter in inspect.signature(routine).parameters.values():
         default = parameter.default
         simple = default is None or isinstance(default, (int, float, str, tuple))
@@ -55,7 +55,7 @@ def _parameters(routine: Any) -> Iterator[str]:
 
 
 def page() -> str:
-    """Return the document."""
+    """Return the text of ``docs/routines.md``."""
     parts = [_HEAD]
     for library in LIBRARIES:
         rows = [

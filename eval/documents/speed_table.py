@@ -2,8 +2,8 @@
 
 ``python -m eval.documents.speed_table``. Each row answers a question of a user: the geometric mean
 over all models of the peer's time divided by VTensor's, and on how many models VTensor is slower.
-Every figure comes from a file in ``eval/results``, whose row says what measured it and when;
-nothing is left out of a mean but what an engine refuses.
+Every figure comes from a file in ``eval/results``; its row names the command and the date of the
+measurement. A mean leaves out only the models that an engine refuses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from eval.kernels.forms import logs_of
 from eval.store import RESULTS, Row, instructions
 
 README = Path(__file__).parents[2] / "README.md"
-#: What encloses the table in the README.
+#: The marks around the table in the README.
 BEGIN, END = "<!-- begin: python -m eval.documents.speed_table -->", "<!-- end -->"
-#: The engines of the columns, and how the head of the table calls them.
+#: The engines of the columns: the name in rows, and the head in the table.
 PEERS = {"openvino": "OpenVINO", "onnxruntime": "ONNX Runtime"}
 
-#: By peer the ratios of its time to VTensor's, one a model.
+#: By peer, the ratio of its time to VTensor's for each model.
 Ratios = Mapping[str, Sequence[float]]
 
 
@@ -39,9 +39,9 @@ class Question:
 
     Attributes:
         text: what a user wants to know.
-        rows: name of the file in ``eval/results``.
-        command: what measures the row.
-        ratios: returns the ratios from that file.
+        rows: the name of the file in ``eval/results``, without its suffix.
+        command: the module, with options, that measures the rows.
+        ratios: computes the ratios from the rows of the file.
     """
 
     text: str
@@ -51,7 +51,12 @@ class Question:
 
 
 def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
-    """Collect pairs of peer and ratio; leave out pairs without a ratio."""
+    """Return the ratios of each peer of ``PEERS``; pairs of other peers or without ratio are left
+    out.
+
+    Args:
+        pairs: peer and ratio, or None for the ratio.
+    """
     ratios: dict[str, list[float]] = {peer: [] for peer in PEERS}
     for peer, ratio in pairs:
         if peer in ratios and ratio:
@@ -60,7 +65,14 @@ def by_peer(pairs: Iterable[tuple[str, float | None]]) -> Ratios:
 
 
 def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return the function that compares an engine of ours with the peers of its group, uncapped."""
+    """Return a function from rows to ratios: a peer's time divided by that of the engine ``ours``.
+
+    Rows with the same network and mix of libraries are compared, at batch 1 and without a cap on
+    the instruction set.
+
+    Args:
+        ours: the name of one of VTensor's engines in the rows.
+    """
 
     def ratios(rows: Iterable[Row]) -> Ratios:
         uncapped = [row for row in rows if row["cap"] == "max" and row["batch"] == 1]
@@ -78,7 +90,7 @@ def timed(ours: str) -> Callable[[Iterable[Row]], Ratios]:
 
 
 def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return the function that takes the ratios of a group of ``eval.today``."""
+    """Return a function from rows of ``eval.today`` to the ratios of one group of races."""
 
     def ratios(rows: Iterable[Row]) -> Ratios:
         in_group = (row for row in rows if row["group"] == group)
@@ -88,7 +100,9 @@ def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
 
 
 def inverse(*columns: str) -> Callable[[Iterable[Row]], Ratios]:
-    """Return the function that inverts a column of ratios of VTensor's time to the peer's.
+    """Return a function from rows to ratios: the inverse of a column.
+
+    The column has VTensor's time divided by the peer's.
 
     Args:
         columns: the column's name, and names that it had in earlier files.
@@ -113,15 +127,15 @@ QUESTIONS = (
         timed(SESSION),
     ),
     Question(
-        "The same, kernels chosen by measuring and an error of 1e-5 allowed (`tune=True`)",
+        "The same, `tune=True`: kernels chosen by measuring, errors up to 1e-5 allowed",
         "forms",
         "eval.kernels.forms --full",
         timed(TOLERANT),
     ),
     Question("Models of today, default settings", "today", "eval.today", raced("f32")),
-    Question("The same, OpenVINO as installed", "today", "eval.today", raced("default")),
+    Question("The same, OpenVINO as installed (bf16)", "today", "eval.today", raced("default")),
     Question(
-        "Convolutional models of today, `tune=True` and an error of 1e-5 allowed",
+        "Convolutional models of today, `tune=True`",
         "forms_today",
         "eval.kernels.forms_today --full",
         timed(TOLERANT),
@@ -139,13 +153,13 @@ QUESTIONS = (
         inverse("cold_wall_ratio"),
     ),
     Question(
-        "First run of a new shape, after 3 s of other runs",
+        "First run of a new shape, after VTensor has run 3 s and the peers twice",
         "shapes",
         "eval.shapes",
         inverse("ratio"),
     ),
     Question(
-        "New shape as a process's second run, plan in the cache",
+        "New shape directly after a process's first run, plans in VTensor's cache",
         "shapes",
         "eval.shapes",
         inverse("later_process", "at_once"),
@@ -160,9 +174,9 @@ QUESTIONS = (
 
 
 def write_table(folder: Path = RESULTS) -> Iterator[str]:
-    """Yield the lines of the table and the sentences below it.
+    """Yield the lines of the table, and the line of text below it, from the rows in a folder.
 
-    Questions without rows are left out; without any rows there are no lines.
+    Questions without rows are left out; without any rows nothing is yielded.
     """
     runs: dict[str, Mapping[str, Any]] = {}
     lines: list[str] = []
@@ -186,13 +200,13 @@ def write_table(folder: Path = RESULTS) -> Iterator[str]:
 
 
 def read(folder: Path, name: str) -> Mapping[str, list[Any]]:
-    """Return the runs and rows of a file; both are empty if it is absent."""
+    """Return the ``runs`` and ``rows`` of the file ``name.json``; empty ones if it is absent."""
     file = folder / f"{name}.json"
     return json.loads(file.read_text()) if file.exists() else {"runs": [], "rows": []}
 
 
 def cell(ratios: Sequence[float]) -> str:
-    """Return the geometric mean of ratios, and on how many models VTensor is slower.
+    """Return a cell: the geometric mean of ratios, and on how many models VTensor is slower.
 
     >>> cell([0.5, 2.0]), cell([])
     ('1.00 (1 of 2)', '')
@@ -203,14 +217,14 @@ def cell(ratios: Sequence[float]) -> str:
 
 
 def _dates(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return when runs began, the first and the last day."""
+    """Return the days on which the first and the last run began, as text."""
     days = sorted({date.fromisoformat(run["when"][:10]) for run in runs})
     last = f"{days[-1].day} {days[-1]:%b %Y}"
     return last if len(days) == 1 else f"{days[0].day} {days[0]:%b} to {last}"
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the sentence on the machines and the load of runs."""
+    """Return the sentence on the machines of runs, and on how many runs began under other load."""
     machines = dict.fromkeys(
         f"{run['machine']['processor']}, {run['machine']['processors']} cores,"
         f" {instructions(run['machine'])}"
@@ -218,26 +232,29 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
     )
     loaded = sum(run["machine"]["load_average"] > 1 for run in runs)
     return (
-        f"Machine: {'; '.join(machines)}. When {loaded} of the {len(runs)} runs began, other work"
-        " ran on it, so times are noisy."
+        f"Machine: {'; '.join(machines)}, at a load above 1 when {loaded} of the"
+        f" {len(runs)} measuring commands began, so times are noisy."
     )
 
 
 def installed(folder: Path = RESULTS) -> str:
-    """Return the sentence on how far OpenVINO's default results differ; empty if not measured."""
+    """Return the sentence on how far results of OpenVINO as installed differ from VTensor's.
+
+    The sentence is empty if they were not compared.
+    """
     rows = [row for row in read(folder, "today")["rows"] if row["group"] == "default"]
     apart = [row["difference"] for row in rows if row["difference"] and row["peer"] in PEERS]
     if not apart:
         return ""
     return (
-        "As installed, OpenVINO computes in bf16 where the processor has it: its outputs differ"
+        "As installed, OpenVINO computes in bf16 here: its outputs differ"
         f" from VTensor's by up to {max(apart):.0e} of the largest one, {median(apart):.0e} in the"
         " median over models."
     )
 
 
 def gained(folder: Path = RESULTS) -> str:
-    """Return the sentence on what removing conversions alone gains.
+    """Return the sentence on the time that is gained by removing conversions alone.
 
     The sentence is empty if the paper's setting was not measured.
     """
@@ -253,16 +270,15 @@ def gained(folder: Path = RESULTS) -> str:
         for mean in (min(means.values()), means["sse41", "tensorflow"], max(means.values()))
     )
     return (
-        "Removing conversions by itself, with the same kernels, makes the twelve networks"
-        f" {paper} % faster in the mean than operators that convert for themselves, in the paper's"
-        " setting"
-        f" (SSE4.1, TensorFlow 1.14's libraries); in our {len(means)} settings this gain is {low}"
-        f" to {high} %, negative where they get slower (`python -m eval.figures.latency`)."
+        "What does removing conversions gain by itself? With the same kernels, the twelve networks"
+        f" get {paper} % faster in the mean in the paper's setting (SSE4.1, TensorFlow 1.14's"
+        f" libraries). Other instruction sets and libraries give other means: {low} to {high} % in"
+        f" {len(means)} settings (`python -m eval.figures.latency`)."
     )
 
 
 def update(text: str, lines: Iterable[str]) -> str:
-    """Return the README's text with other lines between its two marks."""
+    """Return the README's text with ``lines`` between its two marks."""
     block = "\n".join([BEGIN, *lines, END])
     replaced, count = re.subn(
         f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: block, text, flags=re.DOTALL
@@ -272,7 +288,7 @@ def update(text: str, lines: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Rewrite the README's table."""
+    """Rewrite the table of speed in the README."""
     text = README.read_text(encoding="utf-8")
     README.write_text(update(text, write_table()), encoding="utf-8")
 

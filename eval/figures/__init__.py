@@ -1,1 +1,1 @@
-"""The figures and claims of the paper, measured."""
+"""Experiments that repeat the paper's figures, and the check of its claims."""

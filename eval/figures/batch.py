@@ -1,7 +1,7 @@
 """Fig. 15: the gain over batch sizes.
 
 ``python -m eval.figures.batch``. The gain of *ewo* (the paper's passes) over the layout-aware
-baseline in TensorFlow's mix of oneDNN and Eigen, of medians; a run is one batch.
+baseline in TensorFlow's mix of oneDNN and Eigen, from median times; a run computes one batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIX = "tensorflow"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time what is missing; batch 1 is the latencies'."""
+    """Time the rows that the store lacks; the rows of batch 1 serve Fig. 11 as well."""
     first = [
         group
         for group in groups(scope)
@@ -40,7 +40,15 @@ Gains = dict[str, dict[int, Gain | None]]
 
 
 def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
-    """Return the gains by network and batch, for networks with several batches."""
+    """Return the gains by network, then by batch size, for networks with several batch sizes.
+
+    A gain is None if the engine or the baseline was not timed.
+
+    Args:
+        store: the folder of results.
+        cap: the cap on the instruction set.
+        engine: the engine whose gain over the baseline is returned.
+    """
     rows = timings(store).rows(cap=cap, mix=MIX)
     by = {(row["network"], row["batch"], row["engine"]): row for row in rows}
     by_network: Gains = {}
@@ -54,7 +62,7 @@ def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each network and a column for each batch."""
+    """Yield for each cap a table, with a line for each network and a column for each batch size."""
     yield told(__doc__)
     caps = dict.fromkeys(row["cap"] for row in timings(store) if row["batch"] > 1)
     for cap in caps:
@@ -74,7 +82,14 @@ def section(store: Store) -> Iterator[str]:
 
 
 def plot(found: Gains, batches: list[int], store: Store, cap: str) -> None:
-    """Draw groups of batches with a bar for each network, as in Fig. 15."""
+    """Draw a group of bars for each batch size, with a bar for each network, as in Fig. 15.
+
+    Args:
+        found: the result of ``gains``.
+        batches: the batch sizes.
+        store: the folder of results.
+        cap: the cap on the instruction set.
+    """
     with drawn(store.folder / f"batch_{cap}") as [axes]:
         series = {
             name: [gained.median * 100 if (gained := row.get(batch)) else None for batch in batches]

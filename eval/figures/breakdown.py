@@ -1,8 +1,9 @@
-"""Fig. 16: where the time of ResNet-50 goes at each batch, in the baseline and in VTensor.
+"""Fig. 16: where the time of ResNet-50 goes at each batch size, in the baseline and in VTensor.
 
-``python -m eval.figures.breakdown``. Time by kind of operator, and conversions, in TensorFlow's mix
-of oneDNN and Eigen, per image: of the layout-aware baseline, of *ewo* (the paper's passes), and of
-*all*. The baseline's conversions stand in its operators, and are timed apart.
+``python -m eval.figures.breakdown``. The time per image of each kind of operator, and of
+conversions, in TensorFlow's mix of oneDNN and Eigen: of the layout-aware baseline, of *ewo* (the
+paper's passes) and of *all* (every pass). The baseline converts inside its operators; its
+conversions are timed separately.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from eval.profiles import KEY, KINDS, Config, profile
 NAME = "breakdown"
 TITLE = "Breakdown of ResNet-50 by batch (Fig. 16)"
 NETWORK, MIX = "resnet50", "tensorflow"
-#: The layout-aware baseline, the paper's passes, everything there is.
+#: The layout-aware baseline, the paper's passes, every pass.
 ENGINES = ("baseline", "ewo", "all")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Profile the network at every batch."""
+    """Profile the network at every batch size of the scope."""
     name = NETWORK if NETWORK in scope.networks else scope.networks[0]
     for cap in caps(scope):
         if cap in scope.batch_caps:
@@ -36,7 +37,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each batch and engine, and the bars."""
+    """Yield for each cap a table, with a line for each batch size and engine, and a plot."""
     kept = store.table(NAME, KEY)
     yield told(__doc__)
     for cap in dict.fromkeys(row["cap"] for row in kept):

@@ -1,7 +1,8 @@
-"""A program: networks under a cap on instruction sets, in mixes and batch sizes, compared.
+"""A program: errors of networks under a cap on the instruction set, by mix and batch size.
 
-``python -m eval.figures.capped CAP NETWORKS MIXES BATCHES``, each a list with commas, prints a line
-of JSON for each network, batch and mix. ``eval/processes.py`` says why it is a process of its own.
+``python -m eval.figures.capped CAP NETWORKS MIXES BATCHES``, the last three lists with commas,
+prints a line of JSON for each network, batch size and mix. ``eval/processes.py`` says why it is a
+process of its own.
 """
 
 from __future__ import annotations
@@ -34,15 +35,21 @@ def _built(name: str) -> ModelProto:
 
 
 Makers = dict[str, Callable[[], ModelProto]]
-#: What makes a network that others wrote, by name.
+#: By name, the function that makes a network which others defined.
 FOREIGN: Makers = {name: partial(_light, name) for name in light_names()} | {"keras": keras_export}
-#: And one of the twelve, which share three names with those.
+#: The same for the paper's twelve networks; ``FOREIGN`` has three of their names, hence the prefix.
 BUILT: Makers = {f"built/{name}": partial(_built, name) for name in NAMES}
 NETWORKS = FOREIGN | BUILT
 
 
 def rows(name: str, sharing: Mapping[str, Mix], batches: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Yield the difference from ONNX Runtime in each mix, of a network up to its last Softmax."""
+    """Yield a row for each batch size and mix: the difference from ONNX Runtime, and the kernels.
+
+    Args:
+        name: a key of ``NETWORKS``; a Softmax at the network's end is left out.
+        sharing: the mixes, by name.
+        batches: the batch sizes.
+    """
     model = NETWORKS[name]()
     if model.graph.node[-1].op_type == "Softmax":
         model = before_softmax(model)
@@ -76,7 +83,10 @@ def _row(session: Session, ours: Array, expected: Array) -> dict[str, Any]:
 
 
 def main(cap: str, networks: str, mix_names: str, batches: str) -> None:
-    """Cap, run, compare, print."""
+    """Cap the instruction set (unless ``cap`` is ``max``), run the networks and print the rows.
+
+    The arguments are those of the program, in the module's docstring.
+    """
     if cap != "max":
         limit_isa(cap)
     known = {"priority": BY_PRIORITY, **mixes()}

@@ -1,4 +1,7 @@
-"""The claims of the paper's text: each is confirmed or refuted by the tables."""
+"""The claims of the paper's text: each is confirmed or refuted by the tables.
+
+Each claim is a function, which returns the verdict under a cap; its docstring is the claim.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from eval.figures.timing import Gain, gain
 from eval.figures.timing import table as timings
 from eval.markdown import percent
 
-#: Caps on instruction sets, the paper's machine first, and the paper's mix of libraries.
+#: Caps on the instruction set, that of the paper's machine first, and the paper's mix of libraries.
 CAPS, MIX = ("sse41", "max"), "tensorflow"
 CONFIRMED, REFUTED, UNDECIDED, OPEN = "confirmed", "refuted", "undecided", "not measured"
 #: The largest share of the baseline's time that counts as no gain.
@@ -120,7 +123,13 @@ def performance(store: Store, cap: str) -> Verdict:
 
 
 def _all_gain(found: Mapping[str, Gain]) -> Verdict:
-    """Return whether every gain is above 0; None if intervals include 0 and no gain is below."""
+    """Return the verdict on the claim that every gain is above 0, with 95 % confidence.
+
+    It is refuted if a gain is below 0, and undecided if an interval includes 0.
+
+    Args:
+        found: the gains, by the words that name them in the evidence.
+    """
     lost = [name for name, gained in found.items() if gained.high < 0]
     above = sum(gained.low > 0 for gained in found.values())
     mean = percent(fmean(gained.mean for gained in found.values()))
@@ -143,7 +152,10 @@ CLAIMS: tuple[Callable[[Store, str], Verdict], ...] = (
 
 
 def rows(store: Store) -> Iterator[tuple[str, str, str]]:
-    """Yield for each claim its text, the evidence with its cap and mix, and the verdict."""
+    """Yield for each claim its text, the evidence with its cap and mix, and the verdict.
+
+    The evidence is that of the first cap of ``CAPS`` that was measured.
+    """
     for claim in CLAIMS:
         evidence = ((cap, *claim(store, cap)) for cap in CAPS)
         cap, holds, text = next((row for row in evidence if row[2]), (CAPS[0], None, ""))

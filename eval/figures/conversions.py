@@ -1,14 +1,15 @@
 """Fig. 13: the conversions that LHO and EWO remove, and the latency that this gains.
 
-``python -m eval.figures.conversions``. A conversion is a Transform that runs each time; constants
-are transformed once, at load, and are none. (a) layout-aware: operators convert inside themselves,
-NHWC between two libraries, as the paper's TensorFlow; (a2) the resolver with element-wise operators
-held at NHWC; (b) to (e): each of the levels of passes, (d) the paper's. MB are read plus written,
-pads included; ms is the sum of the Transforms' own times, each measured alone, a median.
+``python -m eval.figures.conversions``. A conversion is a Transform that runs each time; Transforms
+of constants run once, at load, and do not count. (a) is layout-aware: operators convert inside
+themselves, and values between two libraries are NHWC, as in the paper's TensorFlow; (a2) is the
+resolver with element-wise operators held at NHWC; (b) to (e) are the levels of passes, (d) the
+paper's. MB are bytes read plus written, padding included; ms is the sum of the Transforms' times,
+each the median of runs of the Transform alone.
 
-*onednn*: that library alone; *tensorflow*: BiasAdd, Pad and Mean on Eigen, as TensorFlow 1.14 has
-it, the rest on oneDNN; *elementwise*: every element-wise operator on Eigen. Above sse41 oneDNN
-mostly wants NHWC, which is what the baseline has between libraries: little is left to remove.
+*onednn* is that library alone; *tensorflow* has BiasAdd, Pad and Mean on Eigen, as TensorFlow 1.14,
+and the rest on oneDNN; *elementwise* has every element-wise operator on Eigen. Above sse41 oneDNN
+mostly prefers NHWC, which the baseline has between libraries, so that little is left to remove.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ NAME = "conversions"
 TITLE = "Conversions removed, and what that gains (Fig. 13)"
 KEY = ("network", "cap", "mix", "level")
 AWARE, RESOLVED, PAPERS = "(a) aware", "(b) resolver", "(d) + EWO"
-#: What EWO minimises: the bytes of Transforms, where identical ones count once.
+#: What EWO minimises: the bytes of Transforms; identical Transforms count once.
 OBJECTIVE = "shared"
 
 __all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Plan, a process for each network and cap."""
+    """Plan the networks whose rows the store lacks, in a process for each network and cap."""
     kept, todo = store.table(NAME, KEY), list[tuple[str, str, list[str]]]()
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
@@ -64,7 +65,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the conversions that remain, by cap and mix, and the latency gained."""
+    """Yield tables of the conversions that remain, by cap and mix, and of the latency gained."""
     rows = list(store.table(NAME, KEY))
     yield told(__doc__)
     pairs = [(c, m) for c in dict.fromkeys(row["cap"] for row in rows) for m in MIXES]
@@ -87,12 +88,18 @@ def section(store: Store) -> Iterator[str]:
 
 
 def within(row: Row, cap: str, mix: str) -> bool:
-    """True for a row of one of the tables."""
+    """Return whether a row was measured under this cap and in this mix."""
     return bool(row["cap"] == cap and row["mix"] == mix)
 
 
 def counts(rows: Sequence[Row]) -> str:
-    """Return a table with a line for each network and a column for each level, with EWO's proof."""
+    """Return a table of conversions: a line for each network, a column for each level.
+
+    Two further columns have the solver's status at (d), and what the paper says.
+
+    Args:
+        rows: the rows of one cap and mix.
+    """
     by_level = {(row["network"], row["level"]): row for row in rows}
     said, lines = paper("conversions"), []
     papers = {**said["says"], "resnet152": "{before} to {after}".format(**said["resnet152"])}
@@ -112,7 +119,11 @@ def _cell(row: Row | None) -> str | None:
 
 
 def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[str, float]]:
-    """Return the shares of the baseline's mean time that DLR, LHO and EWO gain, by network."""
+    """Return by network what DLR, LHO and EWO gain, as shares of the baseline's mean time.
+
+    The keys are the parts: ``DLR`` (the resolver), ``LHO``, ``EWO``, ``LOO`` (LHO and EWO) and
+    ``all three``.
+    """
     rows = [row for row in timings(store).rows(batch=1, cap=cap, mix=mix) if row["runs"]]
     by = {(row["network"], row["engine"]): row["mean_s"] for row in rows}
     shares = {}
@@ -131,7 +142,10 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
 
 
 def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[int, int]]:
-    """Return for each network the conversions of the baseline, and those that EWO leaves."""
+    """Return by network two numbers of conversions: layout-aware, and after EWO.
+
+    They are the table's levels (a) and (d).
+    """
     rows = store.table(NAME, KEY).rows(cap=cap, mix=mix)
     by = {(row["network"], row["level"]): row["transforms"] for row in rows}
     names = dict.fromkeys(network for network, _ in by)
@@ -139,9 +153,7 @@ def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[
 
 
 def _agreement(store: Store) -> str:
-    """Return whether the baseline's operators convert as often as the resolver's mode says, as
-    text.
-    """
+    """Return the sentence that compares the baseline's numbers of conversions with level (a)'s."""
     rows = timings(store).rows(batch=1, engine="baseline")
     counted = {
         (row["cap"], row["mix"], row["network"]): row["conversions"]
@@ -165,7 +177,10 @@ def _agreement(store: Store) -> str:
 
 
 def _gains(store: Store) -> Iterator[str]:
-    """Latency gained by each part, beside the conversions removed."""
+    """Yield for each cap a table and a plot of the latency that each part (DLR, LHO, EWO) gains.
+
+    They also have the numbers of conversions before and after.
+    """
     seen = list(dict.fromkeys(row["cap"] for row in timings(store)))
     for cap in seen:
         gained_shares, less = gained(store, cap), removed(store, cap)
@@ -198,7 +213,13 @@ def _papers() -> tuple[str, str]:
 
 
 def plot(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], store: Store) -> None:
-    """Bars of Transforms, a group a network, a panel a cap and mix."""
+    """Draw the Transforms of a run: a panel for each cap and mix, a group of bars for each network.
+
+    Args:
+        rows: the rows of all pairs.
+        pairs: the caps and mixes.
+        store: the folder of results.
+    """
     with drawn(store.folder / NAME, panels=len(pairs), size=(9, 2.8)) as panels:
         for axes, (cap, mix) in zip(panels, pairs, strict=True):
             inner = [row for row in rows if within(row, cap, mix)]
@@ -211,7 +232,14 @@ def plot(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], store: Store) ->
 def plot_gains(
     found: dict[str, dict[str, float]], less: dict[str, tuple[int, int]], store: Store, cap: str
 ) -> None:
-    """Draw latency gained on the left axis and conversions removed on the right, as in Fig. 13."""
+    """Draw latency gained on the left axis and conversions removed on the right, as in Fig. 13.
+
+    Args:
+        found: the result of ``gained``.
+        less: the result of ``removed``.
+        store: the folder of results.
+        cap: the cap on the instruction set.
+    """
     with drawn(store.folder / f"gained_{cap}") as [axes]:
         series = {
             part: [100 * share[part] for share in found.values()] for part in ("LOO", "all three")

@@ -1,8 +1,8 @@
-"""A program: what networks convert under a cap on instruction sets, in mixes, at each level.
+"""A program: the conversions of networks under a cap on the instruction set, by mix and level.
 
-``python -m eval.figures.converted CAP NETWORKS MIXES OBJECTIVE REPEATS THREADS`` (lists with
-commas) prints a line of JSON for each network, mix and level. ``eval/processes.py`` says why it is
-a process.
+``python -m eval.figures.converted CAP NETWORKS MIXES OBJECTIVE REPEATS THREADS`` (NETWORKS and
+MIXES with commas) prints a line of JSON for each network, mix and level. OBJECTIVE is EWO's,
+REPEATS how often a Transform is timed. ``eval/processes.py`` says why it is a process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage.budget import max_bytes_of
 
-#: What is compared: passes, by what the table calls them. The first two are baselines.
+#: The columns of the table, with the level or the passes of each. The first two are baselines.
 LEVELS: Mapping[str, Sequence[str]] = {
     "(a) aware": ["aware"],
     "(a2) held": ["held"],
@@ -47,10 +47,16 @@ LEVELS: Mapping[str, Sequence[str]] = {
 
 @dataclass
 class Clock:
-    """Times of single Transforms in memory of their own, where a small one is in the cache.
+    """A source of the times of Transforms, each run alone, in memory of its own.
 
-    Transforms with the same library, element type, sizes and layouts are timed once, ``repeats``
-    times; the median counts. So two graphs differ only by their conversions.
+    Transforms with the same library, element type, sizes and layouts are timed once and have one
+    time, so that the times of two graphs differ only by their conversions. The memory of a small
+    one is in the processor's cache.
+
+    Attributes:
+        repeats: how many runs a time is the median of; 0 times nothing.
+        threads: the number of threads of a run.
+        known: seconds by library, element type, sizes and layouts.
     """
 
     repeats: int
@@ -58,7 +64,9 @@ class Clock:
     known: dict[object, float] = field(default_factory=dict)
 
     def seconds(self, graph: LoweredGraph) -> float | None:
-        """Return the time of all Transforms of a graph; None if nothing is to be timed."""
+        """Return the sum of the times of a graph's Transforms, in seconds; None if ``repeats`` is
+        0.
+        """
         return sum(self._one(graph, node) for node in graph.transforms()) if self.repeats else None
 
     def _one(self, graph: LoweredGraph, node: TransformNode) -> float:
@@ -75,7 +83,7 @@ class Clock:
         plan = plan_on_numbers(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
         memory = [fresh(value.nbytes) for value in values.values()]
         for buffer in memory:
-            buffer.fill(1)  # pages that nobody wrote would all be one page
+            buffer.fill(1)  # until they are written, all pages may be one page of physical memory
         times = np.zeros((self.repeats + 1, 2), np.int64)
         for row in times:
             plan.replay(memory, row)
@@ -85,8 +93,13 @@ class Clock:
 def rows(
     name: str, sharing: Sequence[str], settings: Settings, clock: Clock
 ) -> Iterator[dict[str, Any]]:
-    """Yield the remaining conversions of a network in each mix at each level; every graph is
-    checked.
+    """Yield a row for each mix and level: the conversions that remain in a network's checked graph.
+
+    Args:
+        name: the name of the network.
+        sharing: the names of the mixes.
+        settings: the settings of the passes.
+        clock: times the Transforms.
     """
     graph, known = build(name), mixes()
     able = [library.name for library in registry().libraries.values() if library.transforms]
@@ -111,7 +124,10 @@ def rows(
 def main(
     cap: str, networks: str, mix_names: str, objective: str, repeats: str, threads: str
 ) -> None:
-    """Cap, plan, print."""
+    """Cap the instruction set (unless ``cap`` is ``max``), plan the networks and print the rows.
+
+    The arguments are those of the program, in the module's docstring.
+    """
     if cap != "max":
         limit_isa(cap)
     clock = Clock(int(repeats), int(threads))

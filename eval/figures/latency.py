@@ -1,11 +1,11 @@
-"""Fig. 11(a): latencies beside the layout-aware baseline and other engines.
+"""Fig. 11(a): latencies compared with the layout-aware baseline and other engines.
 
-``python -m eval.figures.latency``. Like for like: the baseline has the same kernels and threads,
-and only its layouts are handled otherwise, inside its operators. *ewo* is the paper's VTensor
-(resolver, LHO, EWO); *all* is everything there is, which fuses operators, too. In TensorFlow's mix
-*all* turns BatchNorm into BiasAdd, which the mix gives to Eigen: on blocked layouts that costs
-conversions. A gain is (t_base - t) / t_base: of means as in the paper, and of medians, with the
-interval that holds in 95 % of draws of the rounds.
+``python -m eval.figures.latency``. The baseline has VTensor's kernels and threads; only its layouts
+are handled in another way, inside its operators. *ewo* is the paper's VTensor (resolver, LHO, EWO);
+*all* has every pass, and so fuses operators, too. In TensorFlow's mix *all* turns BatchNorm into
+BiasAdd, which the mix gives to Eigen: with blocked layouts that costs conversions. A gain is
+(t_base - t) / t_base: of mean times as in the paper, and of medians with their 95 % interval, from
+random draws of the rounds.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ TITLE = "Latency (Fig. 11)"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time what is missing at batch 1."""
+    """Time the rows of batch 1 that the store lacks."""
     measure_groups(scope, store, groups(scope))
 
 
 def section(store: Store) -> Iterator[str]:
-    """Like for like, then beside the peers."""
+    """Yield the comparison with the baseline, then with the peers, and what was left out."""
     rows = timings(store).rows(batch=1)
     yield told(__doc__)
     gains = like_for_like(rows)
@@ -72,7 +72,10 @@ Found = dict[tuple[str, str], dict[str, dict[str, Gain | None]]]
 
 
 def like_for_like(rows: Sequence[Row]) -> Found:
-    """Gains over the baseline: by cap and mix, then by network, then by level."""
+    """Return gains over the baseline: by (cap, mix), then network, then engine (``ewo``, ``all``).
+
+    A gain is None if the engine or the baseline was not timed.
+    """
     by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
     gains: Found = {}
     for cap, mix, network, engine in by:
@@ -127,7 +130,10 @@ def _spread(row: Row | None) -> str | None:
 
 
 def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
-    """Medians of a session as anybody starts it, and what the others take of that."""
+    """Yield a table of VTensor's median times and the peers' times divided by them, and a plot.
+
+    VTensor's engine is ``Session(model)`` with default options.
+    """
     by = {(row["network"], row["engine"]): row for row in rows if row["mix"] == "onednn"}
     by = {key: row for key, row in by.items() if row["cap"] == "max"}
     names = [n for n in NAMES if (n, SESSION) in by and by[n, SESSION]["runs"]]
@@ -172,7 +178,13 @@ def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
 
 
 def _beside(names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store) -> Iterator[str]:
-    """Bars of medians, beside the two engines that people choose from."""
+    """Yield a plot: median times of the peers of ``vtensor bench``, divided by VTensor's.
+
+    Args:
+        names: the networks.
+        by: the rows, by network and engine.
+        store: the folder of results.
+    """
     series = {
         peer: [_share(by.get((name, peer)), by[name, SESSION]) for name in names] for peer in PEERS
     }
@@ -189,12 +201,12 @@ def _share(theirs: Row | None, ours: Row) -> float | None:
 
 
 def _log(logs: Logs) -> float:
-    """Below 0 where the peer is faster."""
+    """Return the mean over rounds of log(peer's time / VTensor's); below 0 the peer is faster."""
     return float(logs.mean())
 
 
 def _warm_up(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the seconds until a first answer."""
+    """Yield a table of the seconds until each engine's first answer."""
     by = {
         (row["network"], row["engine"]): row["first_s"]
         for row in rows
@@ -221,7 +233,7 @@ def _seconds(one: float | None) -> str | None:
 
 
 def _left_out(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the engines that were not timed, with the reason."""
+    """Yield how far timed engines differ from NumPy, and which were not timed, with the reason."""
     lines = [f"- {name}: {why}" for name, why in absent().items()]
     for row in rows:
         if row["status"] != "timed":
@@ -239,7 +251,12 @@ def _left_out(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def plot(found: Found, store: Store) -> None:
-    """Draw a panel for each cap, with bars of ewo's gain by mix, in percent."""
+    """Draw a panel for each cap, with bars of ewo's gain by network and mix, in percent.
+
+    Args:
+        found: the result of ``like_for_like``.
+        store: the folder of results.
+    """
     caps = list(dict.fromkeys(cap for cap, _ in found))
     with drawn(store.folder / "latency", panels=len(caps)) as panels:
         for axes, cap in zip(panels, caps, strict=True):

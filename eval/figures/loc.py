@@ -1,12 +1,12 @@
-"""Fig. 10: lines of code of an operator, ours beside TensorFlow's: ``python -m eval.figures.loc``.
+"""Fig. 10: lines of code of operators, next to TensorFlow's: ``python -m eval.figures.loc``.
 
-A line counts that is not blank, comment or documentation. A script finds which lines belong to an
-operator (``eval/counting``). Three counts of ours are shown, since each answers another question:
+A line counts unless it is blank, a comment or documentation. The code in ``eval/counting`` finds
+which lines belong to an operator. VTensor's lines are counted in three ways:
 
-- *operation*: what the operator uses in ``ops/``, shared helpers in full;
-- *written for it*: what fewer than eight of all operators use, in ``ops/``, the folders of the
-  libraries and the C++ behind them: the rule by which TensorFlow's lines were counted;
-- *reached*: all that, and what many operators share.
+- *operation*: the lines in ``ops/`` that the operator uses, shared helpers in full;
+- *written for it*: the lines that it uses and fewer than eight operators share, in ``ops/``, the
+  folders of the libraries and their C++: the rule by which TensorFlow's lines were counted;
+- *reached*: all lines that it uses there, those that many operators share included.
 """
 
 from __future__ import annotations
@@ -40,14 +40,19 @@ from eval.markdown import percent, picture, table, told
 
 Row = dict[str, Any]
 PARTS = ("operation", *LIBRARIES)
-#: The tiers that TensorFlow's count has, beside what it shares with many operators.
+#: The tiers of TensorFlow's count, with those that many operators share.
 WIDE = (*theirs.CORE, "generic", "handler")
 NAME = "loc"
 TITLE = "Lines of code of an operator (Fig. 10)"
 
 
 def row(operator: str, tier: Mapping[Unit, str]) -> Row:
-    """Lines of an operator by part and tier, and TensorFlow's."""
+    """Return an operator's row: its lines by part and tier, the baseline's, and other frameworks'.
+
+    Args:
+        operator: the operator's name.
+        tier: the tier of each unit, from ``tiers``.
+    """
     units = reached(operator)
     counts = Counter[tuple[str, str]]()
     for unit, part in units.items():
@@ -77,7 +82,7 @@ def row(operator: str, tier: Mapping[Unit, str]) -> Row:
 
 
 def total() -> Row:
-    """Distinct lines of the sixteen: what is shared counts once."""
+    """Return the row of the sixteen operators together, in which shared lines count once."""
     units = frozenset(unit for name in SIXTEEN for unit in reached(name))
     aware = frozenset(unit for name in SIXTEEN for unit in baseline(name))
     tier, shared = tiers(), baseline_tiers()
@@ -101,11 +106,11 @@ def total() -> Row:
 
 
 def _lines(units: Iterable[Unit]) -> int:
-    """Lines of units; one on which two stand counts once."""
+    """Return the number of lines of units; a line that two units share counts once."""
     return len({(unit.path, line) for unit in units for line in unit.lines})
 
 
-#: What is compared: ours, theirs, and what that says.
+#: The comparisons: the name, VTensor's column of the rows, and the column that it is compared with.
 COMPARED = {
     "operation, TensorFlow's core": ("operation", "tensorflow"),
     "operation, its core without GPU": ("operation", "tensorflow_processor"),
@@ -121,14 +126,19 @@ COMPARED = {
 
 
 def reductions(rows: Sequence[Row], ours: str, before: str) -> dict[str, float]:
-    """Return by operator how many lines fewer there are, as a share of the lines before."""
+    """Return by operator how many lines fewer there are: (before - ours) / before.
+
+    Args:
+        rows: the rows of operators; those without a count ``before`` are left out.
+        ours, before: the names of two columns.
+    """
     return {
         row["operator"]: (row[before] - row[ours]) / row[before] for row in rows if row.get(before)
     }
 
 
 def measure(_: Scope, store: Store) -> None:
-    """Count all; it takes seconds, and is done each time."""
+    """Count all lines, each time: that takes only seconds."""
     tier = tiers()
     kept = store.table(NAME, ["operator"])
     for number, operator in enumerate(SIXTEEN):
@@ -139,7 +149,7 @@ def measure(_: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the tables, the plot and the comparison with the paper's marks."""
+    """Yield the tables, the plot and the comparison with the paper's figures."""
     rows = list(store.table(NAME, ["operator"]))
     operators = [row for row in rows if row["operator"] != "distinct"]
     everything = rows[-1]
@@ -179,7 +189,12 @@ def _both(one: Row, part: str) -> int | None:
 
 
 def _marks(rows: Sequence[Row], everything: Row) -> Iterator[str]:
-    """Yield the reductions next to the paper's."""
+    """Yield the table of reductions next to the paper's, and notes on it.
+
+    Args:
+        rows: the rows of operators.
+        everything: the row of ``total``.
+    """
     said, lines = paper("lines"), []
     head = f"paper: {said['mean_reduction']} %"
     for name, (ours, before) in COMPARED.items():
@@ -229,7 +244,7 @@ def _framework(store: Store) -> Iterator[str]:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw ours stacked by part, next to TensorFlow's, as in Fig. 10."""
+    """Draw each operator's lines, stacked by part, next to TensorFlow's, as in Fig. 10."""
     names = [row["operator"] for row in rows]
     ends = {
         "written for the operator": (theirs.CORE, "tensorflow"),
@@ -254,7 +269,7 @@ def main(
     to: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count, show, draw."""
+    """Count lines of code of operators, print the tables and draw the plot."""
     if tensorflow_src:
         differ = list(theirs.recounted(tensorflow_src))
         for lines, code, layout in differ:

@@ -1,9 +1,9 @@
-"""The mixing table: libraries mixed at will, networks and caps on instruction sets; largest errors.
+"""The largest errors of networks in mixes of libraries, under caps on the instruction set.
 
-``python -m eval.figures.mixing`` runs networks that others wrote in every mix of ``eval/mixes.py``
-under every cap that the processor has, and shows the largest difference to ONNX Runtime relative to
-the largest output, at the input of the last Softmax. ``--networks built/vgg19`` is one of the
-twelve.
+``python -m eval.figures.mixing`` runs networks that others defined in every mix of
+``eval/mixes.py`` under every cap that the processor supports. It shows the largest difference from
+ONNX Runtime, relative to the largest output, at the input of the last Softmax. ``--networks
+built/vgg19`` runs one of the twelve.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from eval.processes import CAPS, Row, chosen, collect
 
 
 def table(rows: Iterable[Row], sharing: Sequence[str]) -> Table:
-    """Return a table with a line for each network and cap, and a column for each mix."""
+    """Return a table of differences: a line for each network and cap, a column for each mix.
+
+    Args:
+        rows: the rows of ``eval/figures/capped.py``.
+        sharing: the names of the mixes.
+    """
     differences = {(row["network"], row["cap"], row["mix"]): row["difference"] for row in rows}
     result = Table("network", "cap", *sharing, title="largest error, of the largest output")
     for network, cap in dict.fromkeys(key[:2] for key in differences):
@@ -36,7 +41,7 @@ def main(
     networks: Annotated[str, typer.Option(help="With commas.")] = ",".join(FOREIGN),
     as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
 ) -> None:
-    """Run all, show the table; the exit code says whether every error is small."""
+    """Run the networks and show the table; the exit code is 1 if an error is above the bound."""
     sharing, wanted = list(mixes()), chosen(networks, list(NETWORKS))
     arguments = [",".join(wanted), ",".join(sharing), "1"]
     count = len(wanted) * len(sharing)

@@ -1,11 +1,12 @@
 """Fig. 14: how long the graph work before the first run takes, by phase.
 
-``python -m eval.figures.overhead``. Medians over new processes, each with empty caches, in which
-primitives are compiled, too. All is normalised to the baseline's whole graph work, as the paper
-normalises to TensorFlow Grappler's. *DLR* is the partial evaluation, *insertion* the Transforms
-that it leads to, *LHO* and *EWO* the passes. Of the baseline, *operators* is their asking libraries
-for kernels, and *layout pass* their comparing layouts and inserting what converts. *check* proves
-the plan sound; *constants* are transformed ahead of time; *recording* collects the steps.
+``python -m eval.figures.overhead``. Medians over new processes with empty caches, in which
+primitives are compiled, too. Times are shares of the baseline's whole graph work, as the paper
+normalises to TensorFlow Grappler's. *DLR* is the partial evaluation, *insertion* adds the
+Transforms that its layouts need, *LHO* and *EWO* are the passes. The baseline has two phases of its
+own: in *operators* its operators ask libraries for kernels, in *layout pass* they compare layouts
+and insert conversions. *check* proves that the plan is sound, *constants* transforms constants
+ahead of time, *recording* collects the steps.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ TITLE = "Overhead of the resolver and of the passes (Fig. 14)"
 KEY = ("network", "size", "cap", "mix", "engine", "number")
 ENGINES = ("baseline", "ewo")
 MIX = "tensorflow"
-#: The phases that are about layouts.
+#: The phases that decide on layouts after the first choice of kernels.
 LAYOUT = ("insertion", "LHO", "EWO", "layout pass")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Plan in new processes, the two engines in turns."""
+    """Plan, in new processes, the networks whose rows the store lacks, by each of ``ENGINES``."""
     kept, about = store.table(NAME, KEY), {"size": scope.size, "mix": MIX}
     wanted = [
         {"network": name, **about, "cap": cap, "engine": engine, "number": number}
@@ -57,12 +58,15 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def phases(rows: list[Row]) -> dict[str, float]:
-    """Return the median of each phase over processes, in seconds."""
+    """Return the median of each phase over processes, in seconds; a process has a row."""
     return {phase: median(row["seconds"][phase] for row in rows) for phase in PHASES}
 
 
 def compared(store: Store, cap: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Phases by network and engine."""
+    """Return the seconds of each phase by network, then by engine, under a cap.
+
+    Networks that lack an engine are left out.
+    """
     kept, phases_of = store.table(NAME, KEY), dict[str, dict[str, dict[str, float]]]()
     for name in dict.fromkeys(row["network"] for row in kept.rows(cap=cap)):
         rows = {level: kept.rows(network=name, cap=cap, engine=level) for level in ENGINES}
@@ -72,12 +76,16 @@ def compared(store: Store, cap: str) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def layout_work(found: dict[str, float]) -> float:
-    """Seconds of what is the counterpart of TensorFlow's layout optimisation."""
+    """Return the seconds of the phases that correspond to TensorFlow's layout optimisation.
+
+    Args:
+        found: seconds by phase.
+    """
     return sum(found[phase] for phase in LAYOUT)
 
 
 def section(store: Store) -> Iterator[str]:
-    """Shares of the baseline's time, Transforms beside them."""
+    """Yield for each cap a table of shares of the baseline's time, with numbers of Transforms."""
     yield told(__doc__)
     for cap in dict.fromkeys(row["cap"] for row in store.table(NAME, KEY)):
         yield from _under(store, cap)
@@ -91,7 +99,7 @@ def section(store: Store) -> Iterator[str]:
 
 
 def _solver(store: Store) -> str:
-    """Return the share of EWO's time that the solver takes, as text."""
+    """Return the median share of EWO's time that the solver takes, as text, in percent."""
     rows = [row for row in store.table(NAME, KEY) if row["solver_s"] is not None]
     parts = [row["solver_s"] / row["seconds"]["EWO"] for row in rows]
     return percent(median(parts), 0) or "" if parts else "unknown"
@@ -125,7 +133,13 @@ def _under(store: Store, cap: str) -> Iterator[str]:
 
 
 def plot(found: dict[str, dict[str, dict[str, float]]], store: Store, cap: str) -> None:
-    """Draw two stacked bars for each network: the baseline and VTensor."""
+    """Draw two stacked bars for each network: the baseline and VTensor.
+
+    Args:
+        found: the result of ``compared``.
+        store: the folder of results.
+        cap: the cap on the instruction set.
+    """
     whole = {name: sum(engines["baseline"].values()) for name, engines in found.items()}
     title = f"{cap}; left: baseline, right: VTensor"
     with drawn(store.folder / f"{NAME}_{cap}") as [axes]:

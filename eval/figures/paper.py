@@ -1,4 +1,4 @@
-"""What the paper's text states: the figures of ``eval/data/paper.toml``."""
+"""The figures that the paper's text states, from ``eval/data/paper.toml``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _all() -> dict[str, Any]:
 
 
 def paper(*keys: str) -> Any:
-    """Return a figure of the paper's text, or a table of figures.
+    """Return a figure of the paper's text, or a table of figures, by the keys that lead to it.
 
     >>> paper("conversions", "resnet152", "before")
     317

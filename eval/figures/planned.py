@@ -1,7 +1,7 @@
 """A program: how long the graph work before a first run takes, phase by phase, as a line of JSON.
 
-``python -m eval.figures.planned CAP NETWORK MIX ENGINE SIZE THREADS``: the engine is ``ewo`` or the
-baseline, SIZE 0 is the network's own. The process is new, so that nothing is in a cache yet.
+``python -m eval.figures.planned CAP NETWORK MIX ENGINE SIZE THREADS``: ENGINE is ``ewo`` or
+``baseline``, SIZE 0 is the network's own. The process is new, so that nothing is in a cache yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from vtensor.storage.budget import max_bytes_of
 
 T = TypeVar("T")
 #: The phases, in order. The baseline has neither resolver nor passes: its operators ask libraries
-#: for kernels as they are taken, and convert, which is its layout pass.
+#: for kernels (``operators``), and compare and convert layouts (``layout pass``).
 PHASES = (
     *("DLR", "insertion", "LHO", "EWO", "operators", "layout pass"),
     *("check", "constants", "recording"),
@@ -41,13 +41,13 @@ PHASES = (
 
 
 class Phases:
-    """Seconds of each phase."""
+    """A clock for phases; ``seconds`` has the time of each phase so far."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
 
     def __call__(self, phase: str, run: Callable[[], T]) -> T:
-        """Run, and add the time to a phase."""
+        """Call a function, add its time to a phase, and return its result."""
         begin = time.perf_counter()
         result = run()
         self.seconds[phase] += time.perf_counter() - begin
@@ -55,7 +55,11 @@ class Phases:
 
 
 def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
-    """Seconds of each phase, and how many Transforms there were before passes and after them."""
+    """Plan and record a network with the paper's passes, and return a row.
+
+    The row has the seconds of each phase and of EWO's solver, and the number of Transforms before
+    the passes (``inserted``) and after them (``left``).
+    """
     phases, preferences = Phases(), preferences_of(*mix)
     resolved = phases("DLR", lambda: resolve(graph, {}, preferences))
     extended = phases("insertion", lambda: extend(resolved))
@@ -71,7 +75,7 @@ def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
 
 
 def baseline(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
-    """Return the same figures for the layout-aware operators, which insert and keep conversions."""
+    """Return the row of ``planned`` for the layout-aware operators, which keep all conversions."""
     network = Network(graph, mix, threads)
     phases = {**network.phases, "layout pass": network.phases["conversions"]}
     seconds = {phase: phases.get(phase, 0.0) for phase in PHASES}
@@ -80,7 +84,7 @@ def baseline(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
 
 
 def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases) -> None:
-    """Record a plan; its constants are what nodes that transform one take."""
+    """Record a lowered graph's plan; nodes that transform a constant count as ``constants``."""
     begun = {node.name: 0.0 for node in lowered.nodes}
     workspace = Workspace(Executor.of(threads), max_bytes_of(None))
 
@@ -101,12 +105,15 @@ def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases)
 
 
 def _transforms(graph: LoweredGraph) -> int:
-    """Return the number of Transforms that run each time; constants are transformed once."""
+    """Return the number of a graph's Transforms that run each time: not those of constants."""
     return sum(not graph.values[node.input].constant for node in graph.transforms())
 
 
 def main(cap: str, name: str, mix: str, engine: str, size: str, threads: str) -> None:
-    """Cap, plan, print."""
+    """Cap the instruction set (unless ``cap`` is ``max``), plan the network and print the row.
+
+    The arguments are those of the program, in the module's docstring.
+    """
     if cap != "max":
         limit_isa(cap)
     graph = build(name, size=int(size) or None)

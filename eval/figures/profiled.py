@@ -1,9 +1,9 @@
-"""A program: profiles of one network, a line of JSON each.
+"""A program: profiles of one network, a line of JSON for each batch size and level.
 
-``python -m eval.figures.profiled CAP NETWORK BATCHES SIZE MIX LEVELS RUNS THREADS``, batches and
-levels with commas: SIZE 0 is the network's own, a level may be ``baseline``. ``eval/profiles.py``
-and ``eval/figures/breakdown.py`` run one for each network, so that the memory of one is gone before
-the next is loaded.
+``python -m eval.figures.profiled CAP NETWORK BATCHES SIZE MIX LEVELS RUNS THREADS``, BATCHES and
+LEVELS with commas: SIZE 0 is the network's own, a level may be ``baseline``. ``eval/profiles.py``
+and ``eval/figures/breakdown.py`` run a process for each network, which frees the memory of one
+network before the next is loaded.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ HEAVY = ("Conv2D", "DepthwiseConv2D", "MatMul")
 
 
 def kind(step: PlanStep) -> str:
-    """Return the kind of a step in the table, with the nodes that are fused to it."""
+    """Return the kind of a step, fused nodes included: a key of ``eval.profiles.KINDS``."""
     if not isinstance(step.node, OpNode):
         return "conversions"
     return kind_of(info_of(step.node.op).name)
 
 
 def kind_of(operator: str) -> str:
-    """Return the kind of an operator's steps."""
+    """Return the kind of an operator, given by its name: a key of ``eval.profiles.KINDS``."""
     info = OPERATORS[operator]
     if info.name in HEAVY:
         return "heavy"
@@ -50,7 +50,7 @@ def kind_of(operator: str) -> str:
 
 
 def row(profile: Profile) -> dict[str, Any]:
-    """Return a profile by kinds of operators, without its steps."""
+    """Return a profile's row: the figures of a whole run and of each kind of step."""
     data = profile.to_dict()
     del data["steps"]
     kinds = profile.by(kind).items()
@@ -58,7 +58,10 @@ def row(profile: Profile) -> dict[str, Any]:
 
 
 def baseline_row(graph: Graph, mix: Mix, runs: int, threads: int) -> dict[str, Any]:
-    """Return such a row for the layout-aware operators; conversions are inside of them."""
+    """Return the row of a profile of the layout-aware operators, timed over a number of runs.
+
+    The conversions that run inside operators are a kind of their own.
+    """
     network = Network(graph, mix, threads)
     feeds = {name: photograph(tuple(graph.values[name].dims.values())) for name in graph.inputs}
     network.run(feeds)
@@ -88,7 +91,10 @@ def main(
     runs: str,
     threads: str,
 ) -> None:
-    """Cap; build, plan, profile."""
+    """Cap the instruction set (unless ``cap`` is ``max``), profile the network, print the rows.
+
+    The arguments are those of the program, in the module's docstring.
+    """
     if cap != "max":
         limit_isa(cap)
     shared = {"priority": BY_PRIORITY, **mixes()}[mix]

@@ -1,8 +1,9 @@
 """Fig. 12: the standard deviation over the runs.
 
-``python -m eval.figures.stddev``. Of the same runs as the latencies, at batch 1: of the baseline
-and of VTensor (*ewo*, the paper's; *all*), with one library (oneDNN) and with two in a network
-(TensorFlow's mix with Eigen). In ms, and in brackets relative to the mean.
+``python -m eval.figures.stddev``. The runs are those of the latencies, at batch 1: of the baseline
+and of VTensor (*ewo*, the paper's passes; *all*, every pass), with one library (oneDNN) and with
+two in a network (TensorFlow's mix with Eigen). Values are in ms, and in brackets relative to the
+mean.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from eval.store import Row
 
 NAME = "timings"
 TITLE = "Standard deviation of a run (Fig. 12)"
-#: One library, and two mixed.
+#: A mix with one library, and a mix of two.
 MIXES = ("onednn", "tensorflow")
 
 __all__ = ["NAME", "TITLE", "measure", "section"]
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table and a panel for each cap and mix."""
+    """Yield a table for each cap and mix, and a plot with a panel for each."""
     rows = [row for row in timings(store).rows(batch=1) if row["runs"] and row["mix"] in MIXES]
     panels = list(dict.fromkeys((row["cap"], row["mix"]) for row in rows))
     yield told(__doc__)
@@ -68,7 +69,13 @@ def _cell(row: Row | None) -> str | None:
 
 
 def plot(rows: list[Row], panels: list[tuple[str, str]], store: Store) -> None:
-    """Relative standard deviations, a bar an engine."""
+    """Draw standard deviations relative to the mean, a bar for each engine.
+
+    Args:
+        rows: the rows of the timings.
+        panels: the caps and mixes.
+        store: the folder of results.
+    """
     with drawn(store.folder / "stddev", panels=len(panels), size=(9, 2.6)) as axes:
         for panel, (cap, mix) in zip(axes, panels, strict=True):
             inner = [row for row in rows if (row["cap"], row["mix"]) == (cap, mix)]

@@ -1,11 +1,11 @@
-"""Times of networks in many configurations, of which several figures are made.
+"""Times of networks in many configurations, from which several figures are made.
 
-A configuration is a network, a batch, a cap on the instruction set, a mix of libraries and an
-engine: the layout-aware baseline, VTensor at a level, or a peer. Each is a process of its own. All
+A configuration is a network, a batch size, a cap on the instruction set, a mix of libraries and an
+engine: the layout-aware baseline, VTensor at a level, or a peer. Each has a process of its own. All
 engines of a group are loaded (the warm-up stage), compared with the NumPy definition, and timed in
 turns of random order (the test stage), so that a change of the machine affects all. An engine whose
-output is further from NumPy's than its bound is not timed. After a closing Softmax, which magnifies
-errors, the bound is for the Softmax's input.
+output is further from NumPy's than its bound is not timed. If a network ends in a Softmax, which
+magnifies errors, the bound is made larger, so that it holds for the Softmax's input.
 """
 
 from __future__ import annotations
@@ -39,38 +39,46 @@ from vtensor.commands.bench import PEERS
 from vtensor.language.graph import Graph
 
 KEY = ("network", "batch", "size", "cap", "mix", "engine", "threads")
-#: Mixes of libraries: one alone, as TensorFlow 1.14 shares networks out, and one more.
+#: The mixes of libraries; ``eval/mixes.py`` defines them.
 MIXES = ("onednn", "tensorflow", "elementwise")
 #: VTensor's levels; ``ewo`` is the paper's: LHO, EWO, LHO.
 LEVELS = ("none", "lho", "ewo", "all")
-#: Those that are compared everywhere; and a session as anybody starts it, beside other engines.
+#: Engines: of every group, of the group on oneDNN without a cap, and a session with its defaults.
 PAIR, COMPARED, SESSION = ("baseline", "ewo"), ("baseline", "ewo", "all"), "session"
-#: The same session but for its choice: the library by priority, and then layouts by bytes.
+#: A session with its defaults, except that it chooses libraries by priority and layouts by bytes.
 APART = "apart"
 SESSIONS = {
     SESSION: LEVEL_PASSES["all"],
     APART: tuple("ewo" if name == "joint" else name for name in LEVEL_PASSES["all"]),
 }
-#: The same session on one library alone; NumPy takes what that does not have.
+#: Sessions on one library; NumPy runs the operators that the library lacks.
 ALONE = {"onednn alone": "onednn", "eigen alone": "eigen"}
-#: Sessions that measure, by what their results may be off by.
+#: Sessions with ``tune=True``, and the tolerance of each.
 STRICT, TOLERANT = "strict", "tolerant"
 TUNED = {STRICT: 0.0, TOLERANT: 1e-5}
-#: Of whom more is accepted than the bound, and said: its f32 convolutions are Winograd's.
+#: Engines with a larger bound of the error: MNN's f32 convolutions are Winograd's.
 INEXACT = {"mnn": 1e-2}
 OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
 #: Seconds that one answer of a peer may take: inductor compiles for minutes.
 LIMIT_S = 1200.0
-#: How often the bootstrap draws, and what an interval holds of what comes.
+#: The number of draws of the bootstrap, and the confidence of its intervals.
 DRAWS, CONFIDENCE = 1000, 0.95
-#: How far the input of a closing Softmax may be from NumPy's, of its largest value L. With this e,
-#: the Softmax's outputs are off by up to 2 e L of themselves.
+#: The accepted error e of the input of a network's last Softmax, relative to its largest value L.
+#: The Softmax's outputs then have relative errors of up to 2 e L.
 INNER = 1e-5
 
 
 @dataclass(frozen=True)
 class Group:
-    """Engines that are timed in turns on the same network."""
+    """Engines that are timed in turns on the same network.
+
+    Attributes:
+        network: the network's name.
+        batch: the number of images in a batch.
+        cap: the cap on the instruction set; ``max`` is none.
+        mix: the name of the mix of libraries.
+        engines: the engines' names.
+    """
 
     network: str
     batch: int
@@ -79,7 +87,7 @@ class Group:
     engines: tuple[str, ...]
 
     def keys(self, scope: Scope) -> list[Row]:
-        """Return the keys of its rows."""
+        """Return the key of each engine's row."""
         size, threads = scope.size, scope.threads
         about = {"network": self.network, "batch": self.batch, "size": size, "cap": self.cap}
         rest = {"mix": self.mix, "threads": threads}
@@ -87,7 +95,10 @@ class Group:
 
 
 def groups(scope: Scope) -> list[Group]:
-    """Return the groups that are timed at batch 1; TensorFlow's mix has all levels and engines."""
+    """Return the groups that are timed at batch 1.
+
+    TensorFlow's mix has VTensor's levels; oneDNN alone, without a cap, has the peers.
+    """
     wanted = []
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
@@ -101,7 +112,7 @@ def groups(scope: Scope) -> list[Group]:
 
 
 def batch_groups(scope: Scope) -> list[Group]:
-    """Batches above 1, in TensorFlow's mix."""
+    """Return the groups of batches above 1, in TensorFlow's mix."""
     return [
         Group(network, batch, cap, "tensorflow", PAIR)
         for cap in scope.batch_caps
@@ -119,18 +130,18 @@ def caps(scope: Scope) -> list[str]:
 
 
 def peers() -> list[str]:
-    """Return the installed engines of others."""
+    """Return the names of the installed engines other than VTensor."""
     return [name for name, place in OTHERS.items() if peer_at(place).absent() is None]
 
 
 def absent() -> dict[str, str]:
-    """Return the engines of others that are not installed, with the reason."""
+    """Return why an engine is not installed, by the name of each such engine but VTensor."""
     reasons = {name: peer_at(place).absent() for name, place in OTHERS.items()}
     return {name: why for name, why in reasons.items() if why}
 
 
 def table(store: Store, name: str = "timings") -> Table:
-    """Return the table of all times, or another table with such rows."""
+    """Return the table of all times, or a table of another name with the same key."""
     return store.table(name, KEY)
 
 
@@ -141,7 +152,16 @@ def measure(
     name: str = "timings",
     model_of: Callable[[str, int, Scope, Path], Model] | None = None,
 ) -> None:
-    """Time the groups of which a row is missing, network by network; by default those of here."""
+    """Time the groups of which a row is missing, network by network.
+
+    Args:
+        scope: the extent of the measurement.
+        store: the folder of results.
+        wanted: the groups.
+        name: the name of the table.
+        model_of: returns the model of a network, given its name, the batch, the scope and a folder
+            for files; None is ``Model``, which builds it.
+    """
     kept = table(store, name)
     order = {name: place for place, name in enumerate(scope.networks)}
     todo = [group for group in wanted if store.missing(kept, group.keys(scope))]
@@ -164,9 +184,14 @@ def _teller(store: Store, title: str, number: int, count: int) -> Callable[[str]
 
 
 class Model:
-    """A network's file with its inputs, and the answer that NumPy's definitions give.
+    """A network's ONNX file with its inputs, and the outputs that NumPy's definitions compute.
 
-    ``given`` are an existing file and its inputs.
+    Args:
+        network: the network's name.
+        batch: the number of images in a batch.
+        scope: gives the size of images.
+        folder: where the file is written.
+        given: an existing file and its inputs; None builds the network and writes the file.
     """
 
     def __init__(
@@ -180,7 +205,8 @@ class Model:
         self.network, self.size = network, scope.size
         self.file, self.feeds = given or self._made(batch, folder / f"{network}.onnx")
         self._oracle: Loaded | None = None
-        #: How far outputs may be from the oracle's, of the largest; known with the oracle.
+        #: The accepted difference from the oracle's outputs, relative to the largest output;
+        #: ``oracle`` may increase it.
         self.bound = BOUNDS["f32"]
 
     def _made(self, batch: int, file: Path) -> tuple[Path, Mapping[str, Array]]:
@@ -190,11 +216,11 @@ class Model:
         return file, {name: photograph(shape) for name, shape in inputs.items()}
 
     def graph(self, batch: int) -> Graph:
-        """Return the network."""
+        """Return the network's graph for a batch size."""
         return build(self.network, batch, size=self.size)
 
     def oracle(self) -> Loaded:
-        """Return the expected answer, computed image by image by NumPy."""
+        """Return the expected outputs, which NumPy computes once, image by image; set ``bound``."""
         if self._oracle is None:
             graph = self.graph(1)
             stretched = _stretched(graph)
@@ -211,7 +237,7 @@ class Model:
 
 
 def _stretched(graph: Graph) -> list[str]:
-    """Return the values that a closing Softmax reads."""
+    """Return the names of the values that a Softmax reads to compute an output of the graph."""
     last = set(graph.outputs.values())
     return [
         node.inputs[0]
@@ -221,7 +247,12 @@ def _stretched(graph: Graph) -> list[str]:
 
 
 def contender(engine: str, group: Group) -> Contender:
-    """Return the contender of an engine, with its options."""
+    """Return the contender for an engine of a group, with the options that its name means.
+
+    Args:
+        engine: a key of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``, ``baseline``, or a level.
+        group: gives cap and mix.
+    """
     options: dict[str, Any] = {"cap": group.cap, "mix": group.mix}
     place = "eval.peers.ours:Level"
     if engine in OTHERS:
@@ -241,7 +272,14 @@ def contender(engine: str, group: Group) -> Contender:
 
 
 def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> Iterator[Row]:
-    """Load, compare, take turns; a row for each engine."""
+    """Load a group's engines, compare them with NumPy, time them in turns; yield a row for each.
+
+    Args:
+        group: the engines.
+        scope: the numbers of runs and rounds.
+        model: the network, whose oracle has the expected outputs.
+        told: called with a description of what begins.
+    """
     task = Task(model.file, model.feeds, scope.threads, "f32")
     contenders = [contender(engine, group) for engine in group.engines]
     told("NumPy answers")
@@ -267,6 +305,11 @@ class Turns:
     """The test stage: turns in random order until each engine has run often enough.
 
     A first turn, which is not counted, measures how long a run takes.
+
+    Attributes:
+        contenders: the engines; those without a process take no part.
+        scope: the numbers of runs and rounds.
+        typical_s: by engine, the seconds of a run, from the first turn.
     """
 
     contenders: Sequence[Contender]
@@ -274,7 +317,7 @@ class Turns:
     typical_s: dict[str, float] = field(default_factory=dict)
 
     def run(self, told: Callable[[str], None]) -> None:
-        """Take all turns."""
+        """Take all turns; ``told`` is called with a description of each."""
         rng, number = np.random.default_rng(self.scope.seed), 0
         while waiting := [each for each in self.contenders if each.worker and not self._done(each)]:
             for place in rng.permutation(len(waiting)):
@@ -288,12 +331,14 @@ class Turns:
             number += 1
 
     def _runs(self, one: Contender) -> int:
-        """Return the number of runs of an engine."""
+        """Return the number of runs that an engine needs, over all turns."""
         short = self.typical_s[one.peer] < self.scope.short_s
         return self.scope.short_runs if short else self.scope.runs
 
     def _budget(self, one: Contender) -> float:
-        """Return the seconds of a turn."""
+        """Return the seconds of an engine's next turn; 0 for its first, which is as short as it
+        can be.
+        """
         if one.peer not in self.typical_s:
             return 0.0
         return self.typical_s[one.peer] * self._runs(one) / self.scope.rounds
@@ -304,8 +349,9 @@ class Turns:
 
 
 def _row(one: Contender, seed: int) -> Row:
-    """Return the row of an engine: its status, and its times in seconds, also of single runs by
-    round.
+    """Return the fields of an engine's row: status, error, and times in seconds.
+
+    Among them are the times of single runs, by round; ``seed`` is that of the bootstrap.
     """
     loaded, ended = one.loaded, one.finished
     complete = one.status == "timed" and bool(one.rounds)
@@ -326,7 +372,13 @@ def _row(one: Contender, seed: int) -> Row:
 
 
 def summary(rounds: Rounds, seed: int) -> Row:
-    """Mean and standard deviation, and the median with its interval, which draws rounds anew.
+    """Return statistics of the times of runs: their number, and the rest in seconds.
+
+    The interval of the median comes from the bootstrap, which draws rounds.
+
+    Args:
+        rounds: the seconds of each run, by round.
+        seed: the seed of the bootstrap.
 
     >>> summary([[1.0, 3.0], [2.0]], 0)["median_s"]
     2.0
@@ -353,7 +405,13 @@ def summary(rounds: Rounds, seed: int) -> Row:
 
 @dataclass(frozen=True)
 class Gain:
-    """A share of the baseline's time: of means, and of medians by round, with an interval."""
+    """A gain over the baseline, as a share of the baseline's time: 1 - t / t_base.
+
+    Attributes:
+        mean: the gain of mean times.
+        median: the gain of the rounds' median times.
+        low, high: the confidence interval of ``median``.
+    """
 
     mean: float
     median: float
@@ -365,7 +423,13 @@ class Gain:
 
 
 def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
-    """Return (t_base - t) / t_base of two rows of one group; None if one was not timed."""
+    """Return the gain of a row over the baseline's row of its group; None if one was not timed.
+
+    Args:
+        before: the baseline's row.
+        after: the other engine's row.
+        seed: the seed of the bootstrap.
+    """
     if not before or not after or not (before["runs"] and after["runs"]):
         return None
     count = min(len(before["rounds_s"]), len(after["rounds_s"]))
@@ -376,7 +440,7 @@ def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
 
 
 def mean_gain(gains: Iterable[Gain | None]) -> float | None:
-    """Return the mean over networks of the gains of means, as in the paper; None without gains."""
+    """Return the mean of ``Gain.mean`` over networks, as in the paper; None without gains."""
     means = [gained.mean for gained in gains if gained]
     return fmean(means) if means else None
 

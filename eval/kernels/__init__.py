@@ -1,1 +1,1 @@
-"""Kernels beside others, and what an allowed error gains."""
+"""Experiments on kernels: other engines' for comparison, and what an allowed error gains."""

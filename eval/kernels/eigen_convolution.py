@@ -1,12 +1,12 @@
-"""Convolution on Eigen beside Eigen's own matrix product.
+"""Convolution on Eigen compared with Eigen's own matrix product.
 
 ``python -m eval.kernels.eigen_convolution``.
 
-For each distinct convolution of ResNet-50 at batch 1: the rate of a plain product of the same
-rows, columns and depth, of our convolution, and of oneDNN's. A rate is that of the fastest run, and
-a ratio the median over rounds in which all three run, in any order; the machine must be idle. All
-run on the budget's executor, where oneDNN makes primitives for that many threads. Each cap on the
-instruction set is a process of its own.
+For each distinct convolution of ResNet-50 at batch 1: the rate of a plain matrix product of the
+same rows, columns and depth, of VTensor's convolution on Eigen, and of oneDNN's. A rate is that of
+the fastest run, a ratio the median over rounds, in which all three run in random order; the machine
+must be idle. All run on an executor of ``--threads``, for which oneDNN also compiles its
+primitives. Each cap on the instruction set has a process of its own.
 """
 
 from __future__ import annotations
@@ -40,12 +40,20 @@ if TYPE_CHECKING:
     from libdesc.eigen._eigen import Window
 
 CAPS = ("sse41", "avx2", "avx512")
-#: The least share of the product's rate that a convolution is to reach.
+#: The least accepted ratio of a convolution's rate to the product's.
 MARK = 0.5
 
 
 class Shape(NamedTuple):
-    """A convolution over one image; image and kernel are squares."""
+    """A convolution over one image; image and kernel are squares.
+
+    Attributes:
+        inputs, outputs: the numbers of channels.
+        size: height and width of the image.
+        kernel: height and width of the kernel.
+        stride: the stride along both axes.
+        pad: the pad on each side.
+    """
 
     inputs: int
     outputs: int
@@ -56,17 +64,17 @@ class Shape(NamedTuple):
 
     @property
     def result(self) -> int:
-        """Height and width of the output."""
+        """The height, and width, of the output."""
         return (self.size + 2 * self.pad - self.kernel) // self.stride + 1
 
     @property
     def product(self) -> tuple[int, int, int]:
-        """Rows, columns and depth of the same work as a product of matrices."""
+        """Rows, columns and depth of the matrix product with the same work."""
         return self.result**2, self.outputs, self.kernel**2 * self.inputs
 
     @property
     def gflop(self) -> float:
-        """Work, in 1e9 floating-point operations."""
+        """The work, in 1e9 floating-point operations."""
         rows, columns, depth = self.product
         return 2e-9 * rows * columns * depth
 
@@ -77,7 +85,16 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A shape's rates in GFLOP/s, and the median of our rate to that of Eigen's product."""
+    """The rates of a shape.
+
+    Attributes:
+        shape: the shape, as text.
+        times: how often the network has it.
+        gflop: its work, in 1e9 floating-point operations.
+        product, convolution, onednn: GFLOP/s of Eigen's product, of VTensor's convolution on Eigen,
+            and of oneDNN's convolution.
+        ratio: the convolution's rate divided by the product's, the median over rounds.
+    """
 
     shape: str
     times: int
@@ -102,7 +119,12 @@ def resnet50() -> Counter[Shape]:
 
 
 class Timed:
-    """A step on memory of its own; a call runs it and returns its seconds."""
+    """A step on memory of its own, with random inputs; a call runs it and returns its seconds.
+
+    Args:
+        step: the step.
+        threads: the number of threads of a run.
+    """
 
     def __init__(self, step: Any, threads: int) -> None:
         self.step, self.threads = step, threads
@@ -120,7 +142,7 @@ class Timed:
 
 
 def contestants(shape: Shape, threads: int) -> list[Timed]:
-    """Return three steps: Eigen's product, VTensor's convolution on Eigen, oneDNN's convolution."""
+    """Return the steps of a shape: Eigen's product, VTensor's convolution on Eigen, oneDNN's."""
     kernels = eigen.load()
     steps = (
         kernels.product("f32", [], [], [], *shape.product),
@@ -131,7 +153,7 @@ def contestants(shape: Shape, threads: int) -> list[Timed]:
 
 
 def window(shape: Shape) -> Window:
-    """Return a shape as an argument of Eigen's kernels."""
+    """Return a shape as the window that Eigen's kernels take."""
     before, after, kernel, stride = shape.size, shape.result, shape.kernel, shape.stride
     return (
         1,
@@ -146,7 +168,7 @@ def window(shape: Shape) -> Window:
 
 
 def reference(shape: Shape) -> Any:
-    """Return oneDNN's step, in the layouts that it prefers."""
+    """Return oneDNN's step for a shape, in the layouts that oneDNN prefers."""
     dnnl = onednn.load()
     src = dnnl.Desc.any((1, shape.inputs, shape.size, shape.size), "f32")
     weights = dnnl.Desc.any((shape.outputs, shape.inputs, shape.kernel, shape.kernel), "f32")
@@ -156,7 +178,14 @@ def reference(shape: Shape) -> Any:
 
 
 def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
-    """Return the row of a shape."""
+    """Time the steps of a shape in random order, and return its row.
+
+    Args:
+        shape: the shape.
+        times: how often the network has it.
+        threads: the number of threads.
+        rounds: the number of rounds.
+    """
     three = contestants(shape, threads)
     for step in three:
         step()
@@ -171,7 +200,7 @@ def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
 
 
 def measure(threads: int, rounds: int) -> Iterator[Row]:
-    """Yield all rows, under the cap of this process."""
+    """Yield the row of each shape of ResNet-50, under the cap of this process."""
     with progress("ResNet-50") as advance:
         for shape, times in resnet50().items():
             advance(str(shape))
@@ -181,7 +210,7 @@ def measure(threads: int, rounds: int) -> Iterator[Row]:
 
 
 def total(rows: Iterable[Row]) -> float:
-    """Return the ratio of all convolutions of the network, weighted by the time of the product.
+    """Return the time of all products divided by that of all convolutions of the network.
 
     >>> slow, fast = Row("a", 1, 2.0, 1.0, 0.5, 1.0, 0.5), Row("b", 2, 1.0, 1.0, 1.0, 1.0, 1.0)
     >>> round(total([slow, fast]), 3)
@@ -192,7 +221,7 @@ def total(rows: Iterable[Row]) -> float:
 
 
 def print_table(cap: str, rows: list[Row]) -> None:
-    """Print a line for each shape, and the sum."""
+    """Print a table with a line for each shape, and the ratio over all."""
     headings = ("shape", "times", "product", "convolution", "oneDNN", "of product")
     worst, all_of_them = min(row.ratio for row in rows), total(rows)
     table = Table(title=f"GFLOP/s under {cap}", caption_justify="left")
@@ -207,7 +236,7 @@ def print_table(cap: str, rows: list[Row]) -> None:
 
 
 def under(cap: str, options: argparse.Namespace) -> list[Row]:
-    """Return the rows of a cap, from a process of its own."""
+    """Return the rows under a cap, measured in a process of its own."""
     numbers = ["--threads", str(options.threads), "--rounds", str(options.rounds)]
     command = [
         sys.executable,
@@ -223,7 +252,7 @@ def under(cap: str, options: argparse.Namespace) -> list[Row]:
 
 
 def main() -> int:
-    """Measure and print; return 0 if every shape reaches the mark."""
+    """Measure and print; return 1 if the ratio of a shape is below ``MARK``, else 0."""
     parser = argparse.ArgumentParser(description="Convolution on Eigen, beside its own product.")
     parser.add_argument("--isa", choices=CAPS, help="one cap only; default: each")
     parser.add_argument("--threads", type=int, default=1, help="kernel threads; default: 1")

@@ -1,13 +1,13 @@
-"""What the arithmetic that is chosen gains, under an error that is allowed.
+"""What approximate kernels gain, under an error that is allowed.
 
-``python -m eval.kernels.forms``. *strict* is ``Session(tune=True, tolerance=0)``: kernels by
-measured time, whose errors are those of sums in f32. *tolerant* is ``Session(tune=True,
-tolerance=1e-5)``: inexact kernels as well, as far as the errors that are measured allow, whose
-whole plan was compared with the strict one. They run in turns with OpenVINO and ONNX Runtime, whose
-f32 kernels are direct, and with MNN, whose are Winograd's as well. *apart* is the largest
-difference from NumPy's definitions, relative to the largest output: behind a Softmax, which makes
-all outputs small, differences of 1e-5 at its input are larger than that. By default on five
-networks, with ``--full`` on all.
+``python -m eval.kernels.forms``. *strict* is ``Session(tune=True, tolerance=0)``: exact kernels,
+chosen by measured time. *tolerant* is ``Session(tune=True, tolerance=1e-5)``: approximate kernels
+as well, as far as their measured errors allow; the outputs of the whole plan were compared with the
+strict plan's. Both run in turns with OpenVINO and ONNX Runtime, whose f32 kernels are direct, and
+with MNN, which has Winograd's kernels, too. *apart* is the largest difference of *tolerant* from
+NumPy's definitions, relative to the largest output; a Softmax makes all outputs small, so that a
+difference of 1e-5 at its input is a larger one after it. Five networks are measured by default, all
+with ``--full``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from vtensor.benchmark.summary import Logs, log_ratios, mean_ratio
 
 NAME = "forms"
 TITLE = "Time under an error that is allowed"
-#: Those that people choose from, and who computes as inexactly.
+#: The peers: two with exact kernels, and one with approximate ones.
 PEERS = ("openvino", "onnxruntime", "mnn")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the missing configurations."""
+    """Time the rows that the store lacks."""
     others = [peer for peer in PEERS if scope.peers and peer in peers()]
     wanted = [
         Group(name, 1, "max", "priority", (STRICT, TOLERANT, *others))
@@ -43,13 +43,18 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each network, and the means."""
+    """Yield the report's text, a table with a line for each network and the means, and a plot."""
     yield told(__doc__)
     yield from compared(store, NAME)
 
 
 def compared(store: Store, rows: str) -> Iterator[str]:
-    """Yield the table of such rows, and its picture."""
+    """Yield a table of times and of ratios of *tolerant* to each other engine, and a plot.
+
+    Args:
+        store: the folder of results.
+        rows: the name of the table of rows, and of the plot.
+    """
     kept = store.table(rows, KEY)
     names = list(dict.fromkeys(row["network"] for row in kept))
     if not names:
@@ -82,7 +87,7 @@ def compared(store: Store, rows: str) -> Iterator[str]:
 
 
 def time_cell(row: Row | None) -> str | None:
-    """Return a row's median, or why it has none."""
+    """Return a row's median time in ms, or its status if it was not timed; None without a row."""
     if row is None:
         return None
     return milliseconds(row["median_s"]) if row["runs"] else str(row["status"])
@@ -97,7 +102,7 @@ def logs_of(ours: Row, theirs: Row | None) -> Logs | None:
 
 
 def ratio_cell(logs: Logs | None) -> str | None:
-    """Return a ratio of times with its interval, as text."""
+    """Return a ratio of times with its 95 % interval, as text; None without logarithms."""
     if logs is None:
         return None
     ratio = mean_ratio([logs], 0)

@@ -1,8 +1,8 @@
 """Today's convolutional networks, under an error that is allowed.
 
-``python -m eval.kernels.forms_today``: those of ``eval.today`` that are made of convolutions, timed
-as ``eval.kernels.forms`` times the paper's networks, beside the same peers. By default a few, with
-``--full`` all that can be made here.
+``python -m eval.kernels.forms_today``. The models of ``eval.today`` that consist of convolutions,
+timed as ``eval.kernels.forms`` times the paper's networks, in turns with the same peers: a few by
+default, with ``--full`` all that can be made on this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NETWORKS = (
 
 
 class Written(Model):
-    """A model whose file exists, with its own feeds of one image."""
+    """A model of today, whose ONNX file exists, with its own inputs."""
 
     def __init__(self, network: str, batch: int, scope: Scope, folder: Path) -> None:
         case = made(network, EXPORTER)
@@ -42,14 +42,14 @@ class Written(Model):
         super().__init__(network, batch, scope, folder, (case.model, case.feeds))
 
     def graph(self, batch: int) -> Graph:  # noqa: ARG002  # its file has a batch
-        """Return the network in the sizes of its feeds."""
+        """Return the network's graph in the sizes of its inputs; ``batch`` is ignored."""
         return load_onnx(
             self.file, shapes={name: array.shape for name, array in self.feeds.items()}
         )
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the missing configurations, if the scope has peers."""
+    """Time the rows that the store lacks, if the scope has peers."""
     if not scope.peers:
         return
     others = [peer for peer in PEERS if peer in peers()]
@@ -62,7 +62,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each network, and the means."""
+    """Yield the report's text, a table with a line for each network and the means, and a plot."""
     yield told(__doc__)
     yield from compared(store, NAME)
 

@@ -1,9 +1,9 @@
 """VGG19's convolutions, one by one, under an error that is allowed.
 
-``python -m eval.kernels.layers``. Each shape of its 3x3 convolutions is a network of its own, with
-the bias and the ReLU behind it: *tolerant* as in ``eval.kernels.forms``, beside MNN, whose kernels
-are Winograd's, too. *in VGG19* says how often the network has it; the last line adds up what all
-take.
+``python -m eval.kernels.layers``. Each shape of VGG19's 3x3 convolutions, with the bias and the
+ReLU after it, is timed as a network of its own: *tolerant* as in ``eval.kernels.forms``, in turns
+with MNN, which has Winograd's kernels, too. *in VGG19* says how often VGG19 has the shape; the last
+line is the sum over all its convolutions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TITLE = "Layer by layer"
 PEER = "mnn"
 ENGINES = (TOLERANT, PEER)
 
-#: Channels, outputs, height and width; and how often VGG19 has it.
+#: How often VGG19 has a convolution, by (input channels, output channels, height and width).
 LAYERS = {
     (3, 64, 224): 1,
     (64, 64, 224): 1,
@@ -43,20 +43,20 @@ LAYERS = {
 
 
 def name_of(layer: tuple[int, int, int]) -> str:
-    """Return the name of a layer in rows."""
+    """Return the name in rows of a layer, a key of ``LAYERS``."""
     channels, outputs, side = layer
     return f"{channels} to {outputs}, {side}x{side}"
 
 
 class Layer(Model):
-    """One convolution as a model."""
+    """One convolution as a model; ``layer`` is a key of ``LAYERS``."""
 
     def __init__(self, layer: tuple[int, int, int], scope: Scope, folder: Path) -> None:
         self.layer = layer
         super().__init__("layer", 1, scope, folder)
 
     def graph(self, batch: int) -> Graph:
-        """Return the convolution with its bias and a ReLU, with seeded weights."""
+        """Return the graph of the convolution, its bias and a ReLU, with seeded weights."""
         channels, outputs, side = self.layer
         draw, g = np.random.default_rng(0), Graph("layer")
         weights = draw.normal(size=(outputs, channels, 3, 3)) * np.sqrt(2 / (9 * channels))
@@ -69,9 +69,9 @@ class Layer(Model):
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the missing layers, if the scope has peers and MNN is installed.
+    """Time the layers whose rows the store lacks, if the scope has peers and MNN is installed.
 
-    A layer that an engine skipped, because its converter failed for instance, is timed again.
+    A layer that an engine skipped, for instance because MNN's converter failed, is timed again.
     """
     if not scope.peers or PEER not in peers():
         return
@@ -89,7 +89,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield a table with a line for each shape, and the sum over VGG19."""
+    """Yield the report's text, and a table with a line for each shape and the sum over VGG19."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
     by = {(row["network"], row["engine"]): row for row in kept}

@@ -1,4 +1,4 @@
-"""What the operators share: how they check what they are given, and who runs them."""
+"""The base of layout-aware operators: the choice of a library, and the check of sizes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ LIBRARIES = ("onednn", "eigen", "numpy")
 
 
 class Operator:
-    """An operator: parameters, checks and sizes, and a method for each library that has it."""
+    """An operator: parameters, checks and sizes, and a method for each library that has it.
+
+    A method has its library's name, records the library's calls, and returns the output.
+    """
 
     def run(self, ctx: Context, libraries: Iterable[str], *inputs: Tensor) -> Tensor:
-        """Record the operator on the first library that takes it.
+        """Record the operator on the first library that supports it, and return the output.
+
+        Args:
+            ctx: the context that records.
+            libraries: the names of the libraries, in order.
+            inputs: the inputs, in any layouts.
 
         Raises:
-            NoInvokerError: none does; says why.
+            NoInvokerError: no library supports it; the message has each library's reason.
             DimError: the inputs do not fit.
         """
         reasons = []
@@ -35,10 +43,15 @@ class Operator:
 
 
 def check(holds: bool, text: str, *sizes: Sizes) -> None:
-    """See that a condition on sizes holds.
+    """Raise an error unless a condition on sizes holds.
+
+    Args:
+        holds: the condition.
+        text: the error's message.
+        sizes: sizes that are added to the message.
 
     Raises:
-        DimError: it does not; says the sizes.
+        DimError: the condition does not hold.
     """
     if not holds:
         raise DimError(f"{text}; the sizes are {' and '.join(map(str, sizes))}")

@@ -1,4 +1,4 @@
-"""Concatenations."""
+"""Layout-aware concatenation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Concat(Operator):
-    """A concatenation of tensors along an axis."""
+    """A concatenation of tensors along the axis with the number ``axis``."""
 
     axis: int
 
     def sizes(self, inputs: tuple[Tensor, ...]) -> Sizes:
-        """Return the sizes of the result."""
+        """Return the sizes of the result of a concatenation of ``inputs``."""
         first = list(inputs[0].dims)
         check(0 <= self.axis < len(first), f"no axis {self.axis}", inputs[0].dims)
         for x in inputs:
@@ -38,8 +38,8 @@ class Concat(Operator):
         return tuple(first)
 
     def onednn(self, ctx: Context, *inputs: Tensor) -> Tensor:
-        """Run oneDNN's kernel with all tensors in one layout: that of one of them, if there is a
-        kernel for it.
+        """Record oneDNN's kernel with all tensors in one layout: that of an input if oneDNN is fast
+        in it.
         """
         dims = self.sizes(inputs)
 
@@ -53,7 +53,7 @@ class Concat(Operator):
         return y
 
     def eigen(self, ctx: Context, *inputs: Tensor) -> Tensor:
-        """Run Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         y = ctx.allocate(channels_last(self.sizes(inputs)))
         sources, zero = [eigen.last(ctx, x) for x in inputs], (0,) * len(y.dims)
         ends = accumulate(x.dims[self.axis] for x in inputs)
@@ -66,6 +66,6 @@ class Concat(Operator):
         return y
 
     def numpy(self, ctx: Context, *inputs: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         dims = self.sizes(inputs)
         return ctx.call_python(lambda *x: np.concatenate(x, self.axis), dims, *inputs)

@@ -1,6 +1,6 @@
-"""The context of an operator: it converts, allocates, and calls the operator's library.
+"""The context of an operator: it converts and allocates tensors, and records calls of libraries.
 
-The calls are recorded, not made: a network is planned once and replayed without Python.
+The calls are made when the network runs: a network is planned once and replayed without Python.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 Array = np.ndarray[Any, Any]
-#: What a step is called with: memory, and the sizes of scratch memory.
+#: The arguments of a step: memory, and the sizes in bytes of scratch memory.
 Slots = Sequence[TensorStorage | int]
 
-#: The kind of the steps that change a layout, where others have their operator's name.
+#: The kind of the steps that change a layout; the kind of others is their operator's name.
 CONVERSION = "conversion"
 
 
-class Unsupported(Exception):  # it is no error: the next library is asked
-    """A library lacks what an operator needs; the message has the reason."""
+class Unsupported(Exception):  # not named an error: the next library is tried
+    """A library does not support an operator with its parameters; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A step of the network, and what it is for.
+    """A step of the network, and its kind.
 
     Attributes:
         kind: the operator's name, or CONVERSION.
-        step: what runs.
-        nbytes: what a conversion reads and writes.
+        step: the step.
+        nbytes: the bytes that a conversion reads and writes; 0 for other steps.
     """
 
     kind: str
@@ -49,13 +49,14 @@ class Recorded:
 
 
 class Context:
-    """Records what operators do, one operator after another.
+    """A recorder of the calls of operators, one operator after another.
 
     Attributes:
-        steps: so far, in order.
-        loads: pairs of constants: as it lies, and as an operator wants it from the start.
-        converting: seconds that went into comparing layouts and inserting conversions.
-        kind, node, library: the operator that records now, its node, and whose code it calls.
+        steps: the steps so far, in order.
+        loads: conversions of constants while a network is loaded: source and target of each.
+        converting: the seconds spent on comparing layouts and inserting conversions.
+        kind, node, library: the name of the current operator, of its node, and of the library that
+            it calls.
     """
 
     def __init__(self) -> None:
@@ -66,14 +67,19 @@ class Context:
         self._loaded: dict[tuple[TensorStorage, Desc], Tensor] = {}
 
     def received(self, x: Tensor) -> Tensor:
-        """Return an input of an operator; from another library it comes with channels last."""
+        """Return an input of the current operator; channels last if another library made it."""
         if x.library in ("", self.library):
             return x
         return self.convert(x, channels_last(x.dims))
 
     def convert(self, x: Tensor, desc: Desc) -> Tensor:
-        """Return the tensor in a layout: itself, or a conversion of it; constants are converted at
-        load.
+        """Return a tensor in a layout: the same memory if it has the layout, else a conversion.
+
+        Constants are converted once, while the network is loaded.
+
+        Args:
+            x: the tensor.
+            desc: the sizes and the layout.
         """
         begin = perf_counter()
         try:
@@ -98,23 +104,43 @@ class Context:
         return y
 
     def allocate(self, desc: Desc) -> Tensor:
-        """Return an output in a layout."""
+        """Return a new tensor of the current library for an output, with these sizes and layout."""
         return Tensor(desc, memory_of(desc.nbytes), self.library)
 
     def call_onednn(
         self, primitive: Primitive, tensors: Mapping[str, Tensor], over: Iterable[str] = ()
     ) -> None:
-        """Call oneDNN on tensors by argument; ``dst`` may be written over some of them."""
+        """Record a call of oneDNN.
+
+        Args:
+            primitive: the kernel.
+            tensors: the tensors, by the names of the kernel's arguments.
+            over: names of inputs over whose memory ``dst`` may be written.
+        """
         slots = slots_of(primitive, tensors)
         self._call(primitive, slots, tensors["dst"], [tensors[name] for name in over])
 
     def call_eigen(self, kernel: Kernel, *tensors: Tensor, over: Iterable[Tensor] = ()) -> None:
-        """Call Eigen on inputs and an output, which may be written over some of the inputs."""
+        """Record a call of Eigen.
+
+        Args:
+            kernel: the kernel.
+            tensors: the inputs, then the output.
+            over: inputs over whose memory the output may be written.
+        """
         scratch = [kernel.scratch_bytes] if kernel.scratch_bytes else []
         self._call(kernel, [*(tensor.memory for tensor in tensors), *scratch], tensors[-1], over)
 
     def call_python(self, compute: Callable[..., Any], dims: Sizes, *inputs: Tensor) -> Tensor:
-        """Compute with NumPy, in the order of the axes: inputs are converted to it."""
+        """Record a call of a function of NumPy arrays, and return its output.
+
+        The inputs are converted to the plain layout, and the output has it.
+
+        Args:
+            compute: maps the inputs' arrays to the output's.
+            dims: the sizes of the output.
+            inputs: the inputs.
+        """
         sources, dst = [self.convert(x, plain(x.dims)) for x in inputs], self.allocate(plain(dims))
 
         def run() -> None:
@@ -137,6 +163,6 @@ class Context:
 
 
 def slots_of(primitive: Primitive, tensors: Mapping[str, Tensor]) -> Slots:
-    """Return the arguments of a primitive; a slot without a name here is scratch memory."""
+    """Return the arguments of a primitive; one that ``tensors`` lacks is scratch memory."""
     scratch = primitive.scratch_bytes
     return [tensors[name].memory if name in tensors else scratch for name in primitive.slots]

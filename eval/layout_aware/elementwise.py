@@ -1,4 +1,4 @@
-"""Operators on each element: sums, products, bounds."""
+"""Layout-aware element-wise operators: sums, products, bounds."""
 
 from __future__ import annotations
 
@@ -21,21 +21,31 @@ if TYPE_CHECKING:
 
 
 class Binary(Operator):
-    """A function of two elements; where one has size 1 along an axis, it is repeated there."""
+    """A function of two elements; an operand of size 1 along an axis is repeated along it.
+
+    Attributes:
+        alg: the function's name in oneDNN and Eigen.
+        function: the function in NumPy.
+    """
 
     alg: ClassVar[str]
     function: ClassVar[Callable[..., Any]]
 
     def aligned(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
-        """Return the operands with as many axes as the result, and the result's sizes."""
+        """Return both operands, with as many axes as the result, and the result's sizes.
+
+        Raises:
+            DimError: the sizes do not fit.
+        """
         rows = [*zip(a.dims, b.dims, strict=False)]
         fits = len(a.dims) == len(b.dims) and all(1 in row or len({*row}) == 1 for row in rows)
         check(fits, "the operands do not meet", a.dims, b.dims)
         return a, b, tuple(n if m == 1 else m for m, n in rows)
 
     def onednn(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Run oneDNN's kernel in the layout of an operand that is not repeated; it repeats the
-        second only.
+        """Record oneDNN's kernel, in the layout of an operand that is not repeated.
+
+        oneDNN repeats only its second operand, so the operands may be exchanged.
         """
         a, b, dims = self.aligned(a, b)
         if a.dims != dims:
@@ -58,71 +68,71 @@ class Binary(Operator):
         return y
 
     def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Run Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         a, b, dims = self.aligned(a, b)
         return eigen.pointwise(ctx, [a, b], dims, [(self.alg, [0, 1])])
 
     def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         a, b, dims = self.aligned(a, b)
         return ctx.call_python(type(self).function, dims, a, b)
 
 
 class Add(Binary):
-    """a + b."""
+    """The operator a + b."""
 
     alg = "add"
     function = np.add
 
 
 class Mul(Binary):
-    """a * b."""
+    """The operator a * b."""
 
     alg = "mul"
     function = np.multiply
 
 
 class BiasAdd(Binary):
-    """The sum of a tensor and a number for each channel, which are axis 1."""
+    """The sum of a tensor and a number for each channel; axis 1 is the channels."""
 
     alg = "add"
     function = np.add
 
     def aligned(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
-        """Return the tensor, the bias with as many axes, and the result's sizes."""
+        """Return the tensor ``a``, the bias ``b`` with as many axes, and the result's sizes."""
         check(b.dims == a.dims[1:2], "not a number a channel", a.dims, b.dims)
         spread = plain((1, *b.dims, *[1] * (len(a.dims) - 2)))
         return a, replace(b, desc=spread), a.dims
 
 
 class Relu(Operator):
-    """max(x, 0); NaN stays NaN."""
+    """The operator max(x, 0); NaN stays NaN."""
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run oneDNN's kernel in the layout of x, if there is one."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         return bounded(ctx, x, inf)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         return eigen.pointwise(ctx, [x], x.dims, [("max", [0, 1])], [0.0])
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         return ctx.call_python(lambda x: np.maximum(x, 0), x.dims, x)
 
 
 class Relu6(Operator):
-    """min(max(x, 0), 6); NaN stays NaN."""
+    """The operator min(max(x, 0), 6); NaN stays NaN."""
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run oneDNN's kernel in the layout of x, if there is one."""
+        """Record oneDNN's kernels, in the layout of ``x`` if oneDNN is fast in it."""
         return bounded(ctx, x, 6.0)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         steps = [("max", [0, 1]), ("min", [3, 2])]
         return eigen.pointwise(ctx, [x], x.dims, steps, [0.0, 6.0])
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         return ctx.call_python(lambda x: np.clip(x, 0, 6), x.dims, x)

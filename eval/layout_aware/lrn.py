@@ -1,4 +1,4 @@
-"""Local response normalization over channels."""
+"""Layout-aware local response normalization over channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class LRN(Operator):
-    """x / (bias + alpha / size * s)**beta, s the sum of squares in ``size`` channels around."""
+    """x / (bias + alpha / size * s)**beta; s is the sum of squares in ``size`` channels around."""
 
     size: int
     alpha: float = 1e-4
@@ -26,11 +26,11 @@ class LRN(Operator):
     bias: float = 1.0
 
     def check(self, x: Tensor) -> None:
-        """See that there is an image, and a number of channels."""
+        """Raise DimError unless ``x`` is an image and ``size`` is above 0."""
         check(len(x.dims) > 2 and self.size > 0, f"no image for {self}", x.dims)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run oneDNN's kernel in the layout of x, if there is one."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         self.check(x)
         if self.size % 2 == 0:
             raise Unsupported("sums over an odd number of channels only")
@@ -39,7 +39,7 @@ class LRN(Operator):
         return followed(ctx, x, kernel)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         self.check(x)
         src, dst = eigen.last(ctx, x), ctx.allocate(channels_last(x.dims))
         images, channels, *spatial = x.dims
@@ -48,7 +48,7 @@ class LRN(Operator):
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         self.check(x)
         around = [min(reach, x.dims[1]) for reach in ((self.size - 1) // 2, self.size // 2)]
         pads = [(0, 0), tuple(around), *[(0, 0)] * (len(x.dims) - 2)]

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Layout-aware products of matrices."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MatMul(Operator):
-    """The product of stacks of matrices a and b; either may have rows and columns exchanged."""
+    """The product of stacks of matrices a and b; ``transpose_a`` says that a has columns first, and
+    ``transpose_b`` the same of b.
+    """
 
     transpose_a: bool = False
     transpose_b: bool = False
 
     def factors(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
-        """Both in rows and columns, and the sizes of the product."""
+        """Return both operands with rows, then columns, as last axes, and the product's sizes."""
         check(len(a.dims) == len(b.dims) >= 2, "no stacks of matrices", a.dims, b.dims)
         a, b = (_exchanged(a) if self.transpose_a else a, _exchanged(b) if self.transpose_b else b)
         stacks = [*zip(a.dims[:-2], b.dims[:-2], strict=True)]
@@ -37,8 +39,8 @@ class MatMul(Operator):
         return a, b, (*(n if m == 1 else m for m, n in stacks), a.dims[-2], b.dims[-1])
 
     def onednn(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Constants as oneDNN likes, which has better kernels for a matrix of them; others as they
-        lie.
+        """Record oneDNN's kernel: a constant ``b`` in the layout that oneDNN prefers, as its
+        kernels for constants are better; other operands in their own layouts if oneDNN is fast.
         """
         a, b, dims = self.factors(a, b)
         free, dst = unspecified(a.dims), unspecified(dims)
@@ -47,7 +49,7 @@ class MatMul(Operator):
         if b.constant:
             fixed = unspecified(b.dims)
             tried = [(False, free, fixed), *((False, desc, fixed) for desc in usual(a))]
-            if len(dims) == 2:  # with AVX-512 the product has the better kernels
+            if len(dims) == 2:  # inner_product is tried second with AVX-512, as matmul is better
                 place = dnnl.isa().startswith(BLOCKED_ISAS)
                 tried.insert(place, (True, free, unspecified(b.dims[::-1])))
 
@@ -63,7 +65,7 @@ class MatMul(Operator):
         return y
 
     def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Run Eigen's kernel with rows and columns in order."""
+        """Record Eigen's kernel, with the operands in the order of their axes."""
         a, b, dims = self.factors(a, b)
         left, right = ctx.convert(a, plain(a.dims)), ctx.convert(b, plain(b.dims))
         steps, strides = (_repeated(x) for x in (left, right))
@@ -75,18 +77,21 @@ class MatMul(Operator):
         return y
 
     def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         a, b, dims = self.factors(a, b)
         return ctx.call_python(np.matmul, dims, a, b)
 
 
 def _exchanged(x: Tensor) -> Tensor:
-    """Return the same memory with rows and columns exchanged."""
+    """Return the tensor with its last two axes exchanged, on the same memory."""
     *stack, row, column = range(len(x.dims))
     return replace(x, desc=x.desc.permute([*stack, column, row]))
 
 
 def _repeated(x: Tensor) -> list[int]:
-    """Return the distances of the matrices of a stack, 0 for a repeated one."""
+    """Return the stride, in elements, of each stack axis of ``x``, that is all but the last two.
+
+    It is 0 for an axis of size 1, which is repeated.
+    """
     rows = [*zip(x.dims, x.desc.strides, strict=True)][:-2]
     return [0 if size == 1 else step for size, step in rows]

@@ -1,4 +1,4 @@
-"""The mean over some axes."""
+"""Layout-aware means over axes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class Mean(Operator):
-    """The mean over some axes, which stay with size 1 or go."""
+    """The mean over ``axes``, which keep size 1 with ``keepdims``, else are dropped."""
 
     axes: Sizes
     keepdims: bool = True
 
     def sizes(self, x: Tensor) -> Sizes:
-        """Return the sizes of the result, with the reduced axes."""
+        """Return the sizes of the result, with size 1 for the reduced axes."""
         known = len({*self.axes}) == len(self.axes) and {*self.axes} <= {*range(len(x.dims))}
         check(known and len(self.axes) < len(x.dims), f"{self} has no such axes", x.dims)
         return tuple(1 if axis in self.axes else size for axis, size in enumerate(x.dims))
 
     def delivered(self, y: Tensor) -> Tensor:
-        """Return the result without the axes that go."""
+        """Return the result ``y``, without its reduced axes unless ``keepdims`` is true."""
         kept = tuple(size for axis, size in enumerate(y.dims) if axis not in self.axes)
         return y if self.keepdims else replace(y, desc=y.desc.reshape(kept))
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run oneDNN's kernel, which sums the last axes, in the layout of x, if there is one."""
+        """Record oneDNN's kernel, which reduces the last axes, in the layout of ``x`` if oneDNN is
+        fast in it.
+        """
         dims = self.sizes(x)
         order = sorted(range(len(dims)), key=self.axes.__contains__)
         back = [order.index(axis) for axis in range(len(dims))]
@@ -45,7 +47,7 @@ class Mean(Operator):
         return self.delivered(y)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Side by side what goes, behind it channels where they stay."""
+        """Record Eigen's kernel with axes in this order: kept ones, reduced ones, kept channels."""
         dims, channels = self.sizes(x), [1] if 1 not in self.axes else []
         kept = [axis for axis in range(len(dims)) if axis not in (*self.axes, *channels)]
         order = (*kept, *self.axes, *channels)
@@ -62,7 +64,7 @@ class Mean(Operator):
         return self.delivered(y)
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         return self.delivered(
             ctx.call_python(lambda x: x.mean(self.axes, keepdims=True), self.sizes(x), x)
         )

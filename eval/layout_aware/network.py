@@ -1,6 +1,6 @@
 """Whole networks on layout-aware operators: planned once, then replayed without Python.
 
-Memory is planned, and steps are run, by what plans and runs VTensor's own: only the layouts differ.
+VTensor's own code plans the memory and runs the steps, so that only the layouts differ.
 """
 
 from __future__ import annotations
@@ -38,19 +38,18 @@ class Conversions(NamedTuple):
 
 
 class Network:
-    """A graph on layout-aware operators: each looks at its inputs' layouts and converts by itself.
+    """A graph on layout-aware operators: each compares its inputs' layouts and converts by itself.
 
     Args:
         graph: sealed, of the sixteen operators and f32, all sizes known.
-        libraries: the libraries in order (None: all), and the operators or nodes that one must run.
+        libraries: the libraries in order (None: all), and the library that an operator or a node
+            must run on.
         threads: the number of threads of kernels; None is every processor.
 
     Attributes:
-        conversions: the conversions of a run.
-        phases: seconds of planning: ``operators`` (each finds its sizes and asks its library for
+        phases: seconds of planning: ``operators`` (each computes its sizes and asks its library for
             kernels and layouts), ``conversions`` (comparing layouts and inserting conversions),
-            ``constants`` (their conversions), ``recording`` (compiled kernels, memory, the
-            program).
+            ``constants`` (their conversions), ``recording`` (memory and the program).
 
     Raises:
         UnsupportedOperatorError: the graph has another operator.
@@ -73,17 +72,17 @@ class Network:
 
     @property
     def planned_bytes(self) -> int:
-        """The memory that values between steps and scratch take."""
+        """The bytes of memory for values between steps, and for scratch."""
         return self._placement.nbytes
 
     @property
     def conversions(self) -> Conversions:
-        """The conversions of each run; constants are converted once before."""
+        """The conversions of each run; those of constants, made while planning, do not count."""
         sizes = [step.nbytes for step in self.steps if step.kind == CONVERSION]
         return Conversions(len(sizes), sum(sizes))
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs, in the graph's order.
+        """Run on inputs by name, and return the outputs, in the graph's order.
 
         Raises:
             InputError: an input is missing, or has another shape.
@@ -91,7 +90,10 @@ class Network:
         return self._run(feeds, None)
 
     def times(self, feeds: Mapping[str, Array], repeats: int = 30) -> dict[str, float]:
-        """Seconds by operator, and of conversions under ``conversion``: medians of runs, summed."""
+        """Return the seconds of a run by operator, and of conversions under ``conversion``.
+
+        They are sums over steps of the median of ``repeats`` runs.
+        """
         clock = np.zeros((repeats, len(self.steps), 2), np.int64)
         for row in clock:
             self._run(feeds, row)
@@ -122,7 +124,7 @@ class Network:
         self.phases[name] = perf_counter() - begin
 
     def _enter(self) -> None:
-        """Inputs, and constants where they lie."""
+        """Make the tensors of the graph's inputs and constants, in plain layouts."""
         for name in self.graph.inputs:
             dims = tuple(self.graph.values[name].dims.values())
             desc = plain(dims)
@@ -135,7 +137,7 @@ class Network:
             self._values[name] = Tensor(plain(array.shape or (1,)), memory, constant=True)
 
     def _needed(self) -> list[Node]:
-        """Return the nodes that outputs need, in order."""
+        """Return the nodes on which the graph's outputs depend, in order."""
         needed, order = set(self.graph.outputs.values()), []
         for node in reversed(self.graph.nodes.values()):
             if not needed.isdisjoint(node.outputs):
@@ -157,7 +159,7 @@ class Network:
         self._values[node.outputs[0]] = result
 
     def _delivered(self, name: str) -> Tensor:
-        """Return an output in the order of its axes."""
+        """Return an output of the graph, converted to the plain layout."""
         x = self._values[name]
         return self._context.convert(x, plain(x.dims))
 
@@ -171,7 +173,7 @@ class Network:
         self._program = self._placement.program(self._arena)
         self._calls_back = any(step.callback for step in steps)
         for memory, buffer in self._placement.buffers(self._arena).items():
-            memory.bind(buffer)  # ours alone, so for good: Python looks at memory through these
+            memory.bind(buffer)  # bound once, as the arena is this network's; Python steps read it
 
     def _run(self, feeds: Mapping[str, Array], times: Array | None) -> list[Array]:
         inputs = [
@@ -199,7 +201,7 @@ def _fed(feeds: Mapping[str, Array], name: str, dims: Sizes) -> Array:
 
 
 def _load(source: Tensor, target: Tensor) -> None:
-    """Convert a constant, here and now."""
+    """Convert a constant into ``target``, whose memory is allocated, while planning."""
     from vtensor.runtime import _replay
 
     target.memory.bind(Buffer.allocate(target.desc.nbytes))

@@ -17,17 +17,19 @@ T = TypeVar("T")
 
 
 def unspecified(dims: Sizes) -> Desc:
-    """Return sizes with a layout that oneDNN chooses."""
+    """Return a descriptor of these sizes whose layout oneDNN may choose."""
     return dnnl.Desc.any(dims, DTYPE)
 
 
 def as_it_lies(x: Tensor) -> list[Desc]:
-    """Return the layouts to try for an operator on each element: that of x, then a plain one."""
+    """Return the layouts to try for an element-wise operator: that of ``x``, then a plain one."""
     return [x.desc, plain(x.dims)]
 
 
 def usual(x: Tensor) -> list[Desc]:
-    """Return the layouts to try for other operators: that of x, then those with fast kernels."""
+    """Return the layouts to try for other operators: that of ``x``, then plain, channels last and
+    blocked ones.
+    """
     tried = as_it_lies(x)
     if len(x.dims) > 2:
         rest = "cdefgh"[: len(x.dims) - 2]
@@ -37,10 +39,16 @@ def usual(x: Tensor) -> list[Desc]:
 
 
 def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primitive, T]:
-    """Return the first kernel that is not reference code, else the first, with its layout.
+    """Return a kernel, and the layout or combination that it was made for.
+
+    It is the first kernel that is not reference code, or the first of all if every one is.
+
+    Args:
+        make: makes a kernel for a layout, or for a combination of layouts.
+        tried: the layouts, or combinations, in order of preference.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: oneDNN has no kernel for any of them.
     """
     slow: list[tuple[Primitive, T]] = []
     for layout in dict.fromkeys(tried):
@@ -57,7 +65,7 @@ def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primiti
 
 
 def like(desc: Desc, dims: Sizes) -> Desc:
-    """Return the layout of a tensor for a tensor of other sizes.
+    """Return a descriptor of other sizes with the layout of ``desc``: its axes' order and blocks.
 
     >>> like(channels_last((1, 8, 5, 5)), (1, 3, 5, 5)).strides
     (75, 1, 15, 3)
@@ -72,26 +80,36 @@ def like(desc: Desc, dims: Sizes) -> Desc:
 
 
 def in_a_row(desc: Desc) -> Desc:
-    """Return the same memory as one axis, pads included, for kernels that keep pads 0.
+    """Return the memory of a tensor as one axis, its padding included; ``desc`` if that is
+    impossible.
 
-    oneDNN's kernel of two operands takes few blocked layouts, or none below AVX2.
+    Only a kernel that keeps the padding 0 may run on it. The reason for it: oneDNN's kernel of two
+    operands takes few blocked layouts, and below AVX2 none.
     """
     count = prod(desc.padded_dims)
     return dnnl.Desc.strided((count,), DTYPE, (1,)) if desc.nbytes == 4 * count else desc
 
 
 def followed(ctx: Context, x: Tensor, kernel: Primitive, *over: str) -> Tensor:
-    """Call a kernel from src to dst, which may be written over src if ``over`` names it."""
+    """Record a kernel that reads ``x`` as ``src``, and return the output; convert ``x`` if needed.
+
+    Args:
+        ctx: the context that records.
+        x: the input.
+        kernel: the kernel, with the arguments ``src`` and ``dst``.
+        over: ``src`` if the output may be written over the input, else nothing.
+    """
     src, dst = ctx.convert(x, kernel.descs["src"]), ctx.allocate(kernel.descs["dst"])
     ctx.call_onednn(kernel, {"src": src, "dst": dst}, over)
     return dst
 
 
 def bounded(ctx: Context, x: Tensor, high: float) -> Tensor:
-    """Run min(max(x, 0), high) with a step for each bound; NaN stays NaN.
+    """Record min(max(x, 0), high) with a kernel for each finite bound, and return the output.
 
-    oneDNN's own clip gives a bound for NaN. But the larger of clip(x) and x is clip(x) at a lower
-    bound, the smaller at an upper bound; and if one of the two is NaN, the result is the second, x.
+    NaN stays NaN. oneDNN's own clip turns it into a bound, so a kernel is max(clip(x), x) for a
+    lower bound, and min(clip(x), x) for an upper one: these equal clip(x), and oneDNN's max and min
+    return the second operand, x, if one operand is NaN.
     """
 
     def bound(desc: Desc, low: float, high: float, keep: str) -> Primitive:

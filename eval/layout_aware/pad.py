@@ -1,4 +1,4 @@
-"""Elements around a tensor."""
+"""Layout-aware pads: elements that are added around a tensor."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pad(Operator):
-    """Elements before and after along each axis; a negative number takes elements away.
+    """A pad of elements along each axis.
 
-    ``mode`` is the source of the elements: ``constant``, ``edge``, ``reflect`` or ``wrap``.
+    Attributes:
+        before, behind: how many elements are added at the beginning and at the end of each axis; a
+            negative number removes elements.
+        mode: the source of the added elements: ``constant``, ``edge``, ``reflect`` or ``wrap``.
+        value: the added element, in mode ``constant``.
     """
 
     before: Sizes
@@ -31,12 +35,16 @@ class Pad(Operator):
     value: float = 0.0
 
     def kept(self, x: Tensor) -> Sizes:
-        """Return how many elements of x stay along each axis."""
+        """Return how many elements of ``x`` remain along each axis: negative pads remove some."""
         rows = zip(x.dims, self.before, self.behind, strict=True)
         return tuple(size + min(before, 0) + min(behind, 0) for size, before, behind in rows)
 
     def sizes(self, x: Tensor) -> Sizes:
-        """Return the sizes of the result."""
+        """Return the sizes of the padded ``x``.
+
+        Raises:
+            DimError: the pads do not fit the sizes.
+        """
         ranks = {len(x.dims), len(self.before), len(self.behind)}
         check(len(ranks) == 1, "not two pads an axis", x.dims, self.before, self.behind)
         least = {"constant": 0, "reflect": 2}.get(self.mode, 1)
@@ -46,7 +54,10 @@ class Pad(Operator):
         return tuple(map(sum, zip(x.dims, self.before, self.behind, strict=True)))
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Zeros everywhere, then x in its place, in the layout in which it lies."""
+        """Record oneDNN's kernels that fill the output with zeros, then copy ``x`` into it.
+
+        The layout is that of ``x`` if oneDNN is fast in it.
+        """
         dims = self.sizes(x)
         if self.mode != "constant" or self.value or np.signbit(self.value):
             raise Unsupported("puts zeros around only")
@@ -58,14 +69,14 @@ class Pad(Operator):
 
         kernel, desc = fastest(make, usual(x))
         src, dst = ctx.convert(x, desc), ctx.allocate(like(desc, dims))
-        whole = in_a_row(dst.desc)  # nothing is below itself: 0 everywhere, whatever there was
+        whole = in_a_row(dst.desc)  # y < y is 0 for any y, so dst needs no earlier value
         zero = dnnl.binary("lt", whole, whole, whole)
         ctx.call_onednn(zero, {"src0": dst, "src1": dst, "dst": dst})
         ctx.call_onednn(kernel, {"src": src, "dst": dst})
         return dst
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run Eigen's kernels with channels last: fill with the value, then copy x to its place."""
+        """Record Eigen's copy with channels last: it fills with the value, then copies ``x``."""
         if self.mode != "constant":
             raise Unsupported("puts constants around only")
         y, src = ctx.allocate(channels_last(self.sizes(x))), eigen.last(ctx, x)
@@ -75,7 +86,7 @@ class Pad(Operator):
         return y
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         rows = [*zip(self.before, self.behind, strict=True)]
         more = [(max(before, 0), max(behind, 0)) for before, behind in rows]
         value = {"constant_values": self.value} if self.mode == "constant" else {}

@@ -1,4 +1,4 @@
-"""Pools: one value for each window of an image."""
+"""Layout-aware pools: one value for each window of an image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class Pool(Operator):
-    """The part that both pools share; absent strides are 1, pads 0, dilations 1."""
+    """The base of both pools.
+
+    Attributes:
+        kernel_shape: the sizes of the window.
+        strides, dilations: one for each spatial axis; empty is 1 for all.
+        pads: elements at the beginnings, then at the ends, of spatial axes; empty is 0 for all.
+        ceil_mode: add a last window that reaches beyond the pads, if it begins before the end pads.
+    """
 
     kernel_shape: Sizes
     strides: Sizes = ()
@@ -32,17 +39,21 @@ class Pool(Operator):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """The name of the operation in both libraries."""
+        """The name of the operation in oneDNN and in Eigen."""
 
     @property
     def given(self) -> Window:
-        """The window of the operator's parameters."""
+        """The window that the operator's parameters describe."""
         ones = (1,) * len(self.kernel_shape)
         places = self.strides or ones, self.pads or (0, 0) * len(ones), self.dilations or ones
         return Window(self.kernel_shape, *places)
 
     def sizes(self, x: Tensor) -> Sizes:
-        """Return the sizes of the result."""
+        """Return the sizes of the result for an image ``x``.
+
+        Raises:
+            DimError: the window does not fit, or may have only pads.
+        """
         check(len(x.dims) > 2, "no image", x.dims)
         counts = self.given.counts(x.dims[2:], self.ceil_mode)
         pads = zip(self.given.begins, self.given.ends, self.given.reach, strict=True)
@@ -51,10 +62,10 @@ class Pool(Operator):
         return (*x.dims[:2], *counts)
 
     def window(self, x: Tensor) -> Window:
-        """Return the sliding window, with the pads that its last place reaches.
+        """Return the sliding window, with pads at the ends as far as the last window reaches.
 
         Raises:
-            Unsupported: pads count, and the last place reaches beyond them.
+            Unsupported: pads count in a mean, and the last window reaches beyond the given pads.
         """
         window = self.given.reaching(x.dims[2:], self.sizes(x)[2:])
         if "include" in self.kind and window != self.given:
@@ -62,14 +73,14 @@ class Pool(Operator):
         return window
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run oneDNN's kernel in the layout of x, if there is one."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         window, dst = self.window(x), unspecified(self.sizes(x))
         places = window.kernel, window.strides, window.dilations, window.begins, window.ends
         kernel, _ = fastest(lambda src: dnnl.pooling(self.kind, src, dst, *places), usual(x))
         return followed(ctx, x, kernel)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run Eigen's kernel with channels last."""
+        """Record Eigen's kernel with channels last, and return its output."""
         window, y = self.window(x), ctx.allocate(channels_last(self.sizes(x)))
         places = window.eigen(x.dims, y.dims)
         kernel = native.load().pooling(self.kind, places, three(window.ends, 0), 0)
@@ -77,13 +88,13 @@ class Pool(Operator):
         return y
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         window = self.given.reaching(x.dims[2:], self.sizes(x)[2:])
         return ctx.call_python(lambda x: self.of(x, window), self.sizes(x), x)
 
     @abstractmethod
     def of(self, x: Array, window: Window) -> Array:
-        """Return the result as NumPy defines it."""
+        """Return the pool of an array over a window, computed with NumPy."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,7 @@ class MaxPool(Pool):
     kind = "max"
 
     def of(self, x: Array, window: Window) -> Array:
-        """Return the result as NumPy defines it."""
+        """Return the largest element of each window, computed with NumPy."""
         inner = tuple(range(-len(window.kernel), 0))
         return np.asarray(windows(x, *window, fill=-np.inf).max(inner))
 
@@ -106,11 +117,11 @@ class AvgPool(Pool):
 
     @property
     def kind(self) -> str:
-        """The name of the operation in both libraries."""
+        """The name of the operation in oneDNN and in Eigen."""
         return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
 
     def of(self, x: Array, window: Window) -> Array:
-        """Return the result as NumPy defines it."""
+        """Return the mean of each window, computed with NumPy."""
         inner, declared = tuple(range(-len(window.kernel), 0)), self.given
         pads: Any = declared.pads if self.count_include_pad else (0,) * len(declared.pads)
         around = [(0, 0), (0, 0), *zip(pads[: len(inner)], pads[len(inner) :], strict=True)]

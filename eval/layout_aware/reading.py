@@ -1,4 +1,4 @@
-"""Translation of VTensor's operators with named dims into these, with numbered axes."""
+"""Translation of VTensor's operators (named dims) into layout-aware ones (numbered axes)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from vtensor.language.graph import Graph
 from vtensor.language.node import Node
 from vtensor.language.operators import info_of
 
-#: The names of the axes of an operator's inputs.
+#: For each input of an operator, the names of its axes.
 Names = Sequence[Sequence[str]]
 
 
 def _alike(operator: Callable[..., Operator]) -> Callable[[Any, Names], Operator]:
-    """Return a reader that passes VTensor's parameters on unchanged."""
+    """Return a function that makes ``operator`` with the parameters of VTensor's operator."""
     return lambda op, _: operator(**vars(op))
 
 
@@ -49,7 +49,8 @@ def _matmul(op: Any, names: Names) -> MatMul:
     return MatMul(transpose_a=a[-1] != op.over, transpose_b=b[-1] == op.over)
 
 
-#: What makes each operator, of VTensor's and the names of its inputs' axes.
+#: By name, the function that makes the layout-aware operator: its arguments are VTensor's operator
+#: and the names of the axes of the inputs.
 OPERATORS: dict[str, Callable[[Any, Names], Operator]] = {
     "Add": _alike(Add),
     "AvgPool": _alike(AvgPool),
@@ -72,10 +73,10 @@ OPERATORS: dict[str, Callable[[Any, Names], Operator]] = {
 
 
 def operator_of(graph: Graph, node: Node) -> Operator:
-    """Return the operator of a node.
+    """Return the layout-aware operator of a node.
 
     Raises:
-        UnsupportedOperatorError: it is not among these.
+        UnsupportedOperatorError: there is none for the node's operator.
     """
     name = info_of(node.op).name
     if name not in OPERATORS:
@@ -85,10 +86,16 @@ def operator_of(graph: Graph, node: Node) -> Operator:
 
 
 def aligned(graph: Graph, node: Node, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the inputs of a node; an operand of Add or Mul has all axes of the result.
+    """Return the inputs of a node; constant operands of Add and Mul get all axes of the result.
+
+    Args:
+        graph: the graph.
+        node: the node.
+        inputs: the tensors of its inputs.
 
     Raises:
-        UnsupportedOperatorError: its axes are in another order, or it is no constant and lacks one.
+        UnsupportedOperatorError: an operand of Add or Mul has its axes in another order than the
+            result, or is no constant and lacks one.
     """
     if info_of(node.op).name not in ("Add", "Mul"):
         return list(inputs)

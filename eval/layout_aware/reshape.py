@@ -1,4 +1,4 @@
-"""The same elements with other sizes: not one of the sixteen, but VGG19 has one."""
+"""Reshape, which is not one of the sixteen operators, but VGG19 has one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from eval.layout_aware.tensor import Sizes, Tensor, plain
 
 @dataclass(frozen=True)
 class Reshape(Operator):
-    """The elements in the order of the axes, with other sizes; it runs no library."""
+    """The elements in the order of the axes, with other sizes; it calls no library."""
 
     sizes: Sizes
 
     def run(self, ctx: Context, libraries: Iterable[str], *inputs: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the same memory with other sizes, after a conversion to the order of the axes."""
+        """Return the input's memory with other sizes, after a conversion to the plain layout."""
         [x] = inputs
         check(prod(x.dims) == prod(self.sizes), "another number of elements", x.dims, self.sizes)
         return replace(ctx.convert(x, plain(x.dims)), desc=plain(self.sizes))

@@ -1,4 +1,4 @@
-"""Normalized exponentials."""
+"""Layout-aware Softmax: normalised exponentials."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from libdesc.onednn.native import dnnl
 
 @dataclass(frozen=True)
 class Softmax(Operator):
-    """Exponentials, divided by their sum along some axes."""
+    """Exponentials, divided by their sum along ``axes``."""
 
     axes: Sizes
 
     def last(self, x: Tensor) -> Sizes:
-        """Return the order of axes with the summed ones last."""
+        """Return the numbers of all axes of ``x``, the summed ones last."""
         known = all(0 <= axis < len(x.dims) for axis in self.axes)
         check(known and len({*self.axes}) > 0, f"no axes {self.axes}", x.dims)
         return (*(axis for axis in range(len(x.dims)) if axis not in self.axes), *self.axes)
 
     def onednn(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run oneDNN's kernel in the layout of x, if there is one."""
+        """Record oneDNN's kernel, in the layout of ``x`` if it is fast in it; return its output."""
         last, dst = plain(x.dims, self.last(x)), unspecified(x.dims)
         if sum(x.dims[axis] > 1 for axis in self.axes) > 1:
             raise Unsupported("sums along one axis only")
@@ -37,7 +37,7 @@ class Softmax(Operator):
         return followed(ctx, x, kernel, "src")
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run Eigen's kernel with the axes last."""
+        """Record Eigen's kernel with the summed axes last."""
         last = plain(x.dims, self.last(x))
         src, dst = ctx.convert(x, last), ctx.allocate(last)
         length = prod(x.dims[axis] for axis in self.axes)
@@ -45,7 +45,7 @@ class Softmax(Operator):
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
-        """Run NumPy's definition."""
+        """Record a call of NumPy's definition, and return its output."""
         self.last(x)
 
         def compute(x: Array) -> Array:

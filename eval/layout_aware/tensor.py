@@ -1,8 +1,8 @@
 """A tensor between layout-aware operators: memory, and oneDNN's descriptor of its layout.
 
-Every operator reads that descriptor, and converts if its library wants another layout, as
+Every operator reads the descriptor, and converts if its library needs another layout, as
 TensorFlow's operators do with MklDnnShape. Axes are numbered as the graph declares them: N C H W, O
-I H W, N C.
+I H W, N C. A *plain* layout has elements in the order of the axes, without blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Sizes = tuple[int, ...]
 
-#: The element type of everything: that of the networks.
+#: The element type of all tensors, as the networks have no other.
 DTYPE = "f32"
 
 
@@ -32,7 +32,7 @@ class Tensor:
 
     Attributes:
         desc: sizes and layout.
-        memory: a slot of the arena, of a run or of the weights.
+        memory: its memory: in the arena, of an input or output of a run, or of a constant.
         library: the library of the operator that made it; empty for inputs and constants.
         constant: whether the values never change.
     """
@@ -48,17 +48,19 @@ class Tensor:
         return self.desc.dims
 
     def array(self) -> np.ndarray[Any, Any]:
-        """The elements; the layout is plain and memory is allocated."""
+        """Return the elements as an array; the layout must be plain, and the memory bound."""
         return self.memory.buffer.memory[: self.desc.nbytes].view(np.float32).reshape(self.dims)
 
 
 def memory_of(nbytes: int) -> TensorStorage:
-    """Memory that is still to be found."""
+    """Return memory of a number of bytes whose buffer is bound later."""
     return TensorStorage("u8", {"bytes": nbytes}, Layout.plain(["bytes"]))
 
 
 def plain(dims: Sizes, order: Sequence[int] = ()) -> Desc:
-    """Return a layout without blocks; axes are in an order, the slowest first, or as numbered."""
+    """Return a descriptor without blocks; ``order`` has the axes, the slowest first (empty: 0, 1,
+    ...).
+    """
     strides, step = [0] * len(dims), 1
     for axis in reversed(order or range(len(dims))):
         strides[axis], step = step, step * dims[axis]
@@ -66,7 +68,7 @@ def plain(dims: Sizes, order: Sequence[int] = ()) -> Desc:
 
 
 def channels_last(dims: Sizes) -> Desc:
-    """NHWC, for any number of spatial axes; as numbered where there are none.
+    """Return a descriptor with axis 1 last, as NHWC; a plain one if there are no spatial axes.
 
     >>> channels_last((2, 3, 5, 5)).strides
     (75, 1, 15, 3)
@@ -76,7 +78,7 @@ def channels_last(dims: Sizes) -> Desc:
 
 
 def lies_as(a: Desc, b: Desc) -> bool:
-    """Both put every element at the same place, though they may spell it differently.
+    """Return whether two descriptors place every element alike, even if they are written otherwise.
 
     >>> lies_as(channels_last((1, 8, 1, 1)), dnnl.Desc.tag((1, 8, 1, 1), DTYPE, "aBcd8b"))
     True
@@ -85,7 +87,11 @@ def lies_as(a: Desc, b: Desc) -> bool:
 
 
 def _steps(desc: Desc) -> list[list[tuple[int, int]]]:
-    """Return pairs (index, distance) by axis: from that index on, elements are so far apart."""
+    """Return pairs (count, distance) for each axis, the innermost first.
+
+    An element ``count`` further along the axis is ``distance`` elements further in memory, up to
+    the count of the next pair.
+    """
     steps: list[list[tuple[int, int]]] = [[] for _ in desc.dims]
     units, distance = [1] * len(desc.dims), 1
     rows = []

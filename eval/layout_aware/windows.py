@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 
 class Window(NamedTuple):
-    """A number for each spatial axis; pads at all beginnings, then all ends; 1 is no dilation."""
+    """A window that slides over an image, with a number for each spatial axis.
+
+    Attributes:
+        kernel: the sizes of the window.
+        strides: the strides, in elements.
+        pads: elements at the beginnings of all spatial axes, then at their ends.
+        dilations: the distances of the window's elements; 1 is no dilation.
+    """
 
     kernel: Sizes
     strides: Sizes
@@ -21,26 +28,30 @@ class Window(NamedTuple):
 
     @property
     def begins(self) -> Sizes:
-        """Pads at the beginnings."""
+        """The pads at the beginnings."""
         return self.pads[: len(self.kernel)]
 
     @property
     def ends(self) -> Sizes:
-        """Pads at the ends."""
+        """The pads at the ends."""
         return self.pads[len(self.kernel) :]
 
     @property
     def reach(self) -> Sizes:
-        """The extent of the window along each axis."""
+        """The extent of the window along each axis, dilation included."""
         rows = zip(self.kernel, self.dilations, strict=True)
         return tuple(dilation * (size - 1) + 1 for size, dilation in rows)
 
     def counts(self, image: Sizes, ceil: bool = False) -> Sizes:
-        """Return how many windows fit along each axis; ``ceil`` adds one that begins before the
-        end's pads.
+        """Return how many windows fit along each axis of an image.
+
+        Args:
+            image: the sizes of the image's spatial axes.
+            ceil: add a window that does not fit but begins before the pads at the end.
 
         Raises:
-            DimError: the parameters are not those of this image, or the window does not fit.
+            DimError: the window has another number of axes than the image, has a number out of
+                range, or does not fit.
         """
         numbers = (self.kernel, self.strides, self.dilations, self.begins, self.ends)
         check({len(image)} == set(map(len, numbers)), f"{self} is not of this rank", image)
@@ -56,7 +67,12 @@ class Window(NamedTuple):
         return tuple(result)
 
     def reaching(self, image: Sizes, out: Sizes) -> Window:
-        """Return the window with pads at the ends that the last of ``out`` windows reaches."""
+        """Return the window with pads at the ends as far as the last window reaches.
+
+        Args:
+            image: the sizes of the image's spatial axes.
+            out: the number of windows along each.
+        """
         rows = zip(image, out, self.strides, self.reach, self.begins, self.ends, strict=True)
         ends = (
             max(end, (count - 1) * stride + reach - begin - size)
@@ -65,7 +81,12 @@ class Window(NamedTuple):
         return self._replace(pads=(*self.begins, *ends))
 
     def eigen(self, src: Sizes, dst: Sizes) -> EigenWindow:
-        """Return the argument of Eigen's kernels for an image and a result: three spatial axes."""
+        """Return the window as Eigen's kernels take it: with three spatial axes.
+
+        Args:
+            src: the sizes of the image: images, channels, spatial axes.
+            dst: the sizes of the result, likewise.
+        """
         images, channels, *_ = src
         before, after = three(src[2:], 1), three(dst[2:], 1)
         sizes = three(self.kernel, 1), three(self.strides, 1), three(self.dilations, 1)
@@ -73,5 +94,7 @@ class Window(NamedTuple):
 
 
 def three(sizes: Sizes, missing: int) -> Sizes:
-    """Return a number for each of three axes; missing ones come first."""
+    """Return a number for each of three axes: ``sizes``, preceded by ``missing`` as often as
+    needed.
+    """
     return (missing,) * (3 - len(sizes)) + sizes

@@ -1,7 +1,7 @@
-"""Today's models beside the peers: ``python -m eval.models_today [NAME...]``.
+"""Today's models compared with the peers: ``python -m eval.models_today [NAME...]``.
 
-Each model is made once, in a process of its own, and kept in ``out/models_today/``; then it is
-raced as by ``vtensor bench``: values first, then time.
+Each model is made once, in a process of its own, and kept in ``out/models_today/``. Then engines
+run it as in ``vtensor bench``: their outputs are compared, and their runs are timed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,13 @@ FOLDER = Path("out/models_today")
 
 
 def made(name: str, exporter: str) -> Case | None:
-    """Return a model's file and feeds, and make them if they are missing; None if a package is
-    absent.
+    """Return a model's file and inputs, and make them if they are missing.
+
+    None, after a note, if the model cannot be made, for instance because a package is absent.
+
+    Args:
+        name: the model's name.
+        exporter: one of ``EXPORTERS``.
     """
     path = FOLDER / f"{name}.{exporter}.onnx"
     feeds = path.with_suffix(".npz")
@@ -62,17 +67,17 @@ def made(name: str, exporter: str) -> Case | None:
 
 
 def make(name: str, exporter: str) -> None:
-    """Write a model's file, then its feeds: if the feeds exist, both files are complete."""
+    """Write a model's file, then its inputs: if the file of inputs exists, both are complete."""
     path = FOLDER / f"{name}.{exporter}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
-    feeds: dict[str, Any] = models_of(FAMILIES)[name](path, exporter)  # savez's own arguments
+    feeds: dict[str, Any] = models_of(FAMILIES)[name](path, exporter)  # Any: savez has keywords
     part = path.with_suffix(".part.npz")
     np.savez(part, **feeds)
     part.rename(path.with_suffix(".npz"))
 
 
 def cases(names: Iterable[str], exporter: str) -> Iterator[Case]:
-    """Yield the models that can be made on this machine."""
+    """Yield a case for each model that can be made on this machine."""
     for name in names:
         if case := made(name, exporter):
             yield case

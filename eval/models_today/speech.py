@@ -1,4 +1,4 @@
-"""Whisper's encoder and decoder, and CLIP: transformers that hear and see."""
+"""Whisper's encoder and decoder, and CLIP: transformers for sound and for pictures."""
 
 from __future__ import annotations
 

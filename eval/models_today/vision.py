@@ -1,4 +1,4 @@
-"""Classifiers of images from timm, as they are trained and deployed today."""
+"""Classifiers of images, from the package timm."""
 
 from __future__ import annotations
 

@@ -29,10 +29,13 @@ from vtensor.language.tensor import VTensor
 
 
 class Network(NamedTuple):
-    """The definition of a network: its layers up to the classifier, and its image size in pixels.
+    """The definition of a network.
 
-    ``centred`` goes to ``Weights``. With this value the difference of two images neither grows nor
-    fades by much until the logits, and the logits correlate by less than 0.995.
+    Attributes:
+        features: adds the layers up to the classifier, and returns their result.
+        size: height and width of an image, in pixels.
+        centred: the parameter of ``Weights``, chosen so that the difference of two images neither
+            grows nor fades by much until the logits, and logits correlate by less than 0.995.
     """
 
     features: Callable[[Net], VTensor]
@@ -83,5 +86,5 @@ def build(name: str, batch: int | None = 1, *, size: int | None = None, seed: in
 
 
 def parameters(graph: Graph) -> int:
-    """Return the number of elements of a network's weights, batch norms included."""
+    """Return the number of elements of a network's weights, those of batch norms included."""
     return sum(array.size for array in graph.constants.values() if array.ndim)

@@ -1,4 +1,4 @@
-"""``python -m eval.networks``: Table 1 of the paper beside our networks."""
+"""``python -m eval.networks``: Table 1 of the paper next to the networks here."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ def densenet169(net: Net) -> VTensor:
 
 
 def _transition(net: Net, x: VTensor, name: str) -> VTensor:
-    """Half the channels, half the size."""
+    """Add a transition, after which the channels, the height and the width are halved."""
     with net.scope(name):
         x = net.conv(_bn_relu(net, x, "bn"), "conv", x.size("C") // 2, 1)
         return net.avg_pool(x, 2, 2, "valid")
 
 
 def _layer(net: Net, x: VTensor, name: str) -> VTensor:
-    """Return the channels of x and those that a layer adds."""
+    """Add a layer, and return the channels of ``x`` followed by its ``GROWTH`` new ones."""
     with net.scope(name):
         y = net.conv(_bn_relu(net, x, "0_bn"), "1_conv", 4 * GROWTH, 1)
         return net.concat(x, net.conv(_bn_relu(net, y, "1_bn"), "2_conv", GROWTH, 3))

@@ -1,6 +1,6 @@
-"""Networks as ONNX files: whether they are read as they were, and run as ONNX Runtime runs them.
+"""A check of networks as ONNX files: they are read back equal, and agree with ONNX Runtime.
 
-``python -m eval.networks.exported`` does all twelve, one after another.
+``python -m eval.networks.exported`` checks all twelve, one after another.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from vtensor import Graph, Session, load_onnx, save_onnx
 from vtensor.commands.shared import print_json, progress
 from vtensor.frontends.export import OPSET
 
-#: oneDNN alone, and two mixes of Eigen into it.
+#: The mixes that are run: oneDNN alone, and two of oneDNN and Eigen.
 MIXES = {name: mix for name, mix in mixes().items() if name not in ("eigen", "numpy")}
 
 
 def compared(name: str, batch: int, opset: int = OPSET) -> dict[str, Any]:
-    """Return the bytes of a network's file with weights, ``same``, and the largest differences by
-    mix.
+    """Write a network as ONNX, and return its row: the bytes of its files, and the results of
+    ``same`` and ``differences``.
     """
     graph = build(name, batch)
     with TemporaryDirectory() as folder:
@@ -47,7 +47,7 @@ def compared(name: str, batch: int, opset: int = OPSET) -> dict[str, Any]:
 
 
 def same(graph: Graph, file: Path) -> bool:
-    """Return whether a valid file reads as a graph that equals this one.
+    """Return whether a file, once it is found valid, is read as a graph that equals ``graph``.
 
     Raises:
         onnx.checker.ValidationError: the file is not valid.
@@ -59,11 +59,10 @@ def same(graph: Graph, file: Path) -> bool:
 def differences(graph: Graph, file: Path) -> dict[str, float]:
     """Return the largest difference between VTensor and ONNX Runtime for each mix.
 
-    The compared value is the input of the file's last Softmax, which the session is asked for by
-    name.
+    The compared value is the input of the file's last Softmax; it is relative to the largest value.
     """
     cut = before_softmax(onnx.load(file, load_external_data=False))
-    onnx.save(cut, file.with_name("cut.onnx"))  # its weights stay where they are
+    onnx.save(cut, file.with_name("cut.onnx"))  # weights in another file stay there
     [image], [inner] = graph.inputs, cut.graph.output
     feeds = {image: photograph(tuple(graph.values[image].dims.values()))}
     theirs = reference(file.with_name("cut.onnx"), feeds)
@@ -76,13 +75,13 @@ def differences(graph: Graph, file: Path) -> dict[str, float]:
 
 
 def wrong(row: dict[str, Any]) -> list[str]:
-    """Return what is wrong with a row of ``compared``."""
+    """Return the faults of a row of ``compared``: ``read again``, and the mixes that differ."""
     apart = [mix for mix, error in row["differences"].items() if not error <= TOLERANCE]
     return apart if row["same"] else ["read again", *apart]
 
 
 def table(rows: Iterable[dict[str, Any]]) -> Table:
-    """Return a table with a line for each network and batch, and a column for each mix."""
+    """Return a table of differences: a line for each network and batch, a column for each mix."""
     title = "largest difference to ONNX Runtime, of the largest value before the last Softmax"
     result = Table("network", "batch", "MB", "read again", *MIXES, title=title)
     for row in rows:
@@ -99,7 +98,7 @@ def main(
     opset: Annotated[int, typer.Option(help="Of ONNX's operators.")] = OPSET,
     as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
 ) -> None:
-    """Write, read and run each at batch 1 and 2; the exit code says whether all was right."""
+    """Write, read and run each network at batch 1 and 2; the exit code is 1 if one has a fault."""
     rows = []
     with progress("networks") as advance:
         for name in chosen(networks, NAMES):

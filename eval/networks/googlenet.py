@@ -2,10 +2,9 @@
 
 Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, table 1, without the auxiliary
 classifiers, which serve training. Of the definitions that go by the name this is the first one:
-biases, no batch norm, and local response normalization behind the first and the third
-convolution (section 5; parameters as in Caffe's bvlc_googlenet, the ``onnx`` package's
-light_inception_v1). It is the only one of the twelve that LRN can come from, which is among the
-sixteen operators that VTensor's authors took from them.
+biases, no batch norm, and local response normalization after the first and the third convolution
+(section 5; parameters as in Caffe's bvlc_googlenet, the ``onnx`` package's light_inception_v1). It
+is the only one of the twelve networks with LRN, one of the paper's sixteen operators.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from eval.networks.layers import Net
 from ops.lrn import LRN
 from vtensor.language.tensor import VTensor
 
-#: Filters: 1 by 1; in front of 3 by 3, and those; in front of 5 by 5, and those; behind the pool.
+#: Numbers of filters in each module: of the 1 by 1 alone; of the 1 by 1 before the 3 by 3, and of
+#: the 3 by 3; of the 1 by 1 before the 5 by 5, and of the 5 by 5; of the 1 by 1 after the pool.
 MODULES = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),

@@ -50,7 +50,18 @@ def inception_resnet_v2(net: Net) -> VTensor:
 def _residual(
     net: Net, x: VTensor, name: str, parts: Parts, scale: float, *, rectify: bool = True
 ) -> VTensor:
-    """Return x + scale * the sum of its branches (section 3.3: unscaled, training breaks down)."""
+    """Add x + scale * f(x); f concatenates the branches ``parts``, then convolves by 1 by 1.
+
+    Section 3.3 has the reason for the scale: training is unstable without.
+
+    Args:
+        net: the network.
+        x: the input.
+        name: the scope of the names.
+        parts: the branches.
+        scale: the factor.
+        rectify: add a ReLU to the sum.
+    """
     mixed = branches(net, x, name, *parts)
     with net.scope(name):
         up = net.conv(mixed, "up", x.size("C"), 1, bias=True)

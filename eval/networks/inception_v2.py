@@ -2,8 +2,8 @@
 
 Ioffe and Szegedy, "Batch Normalization", ICML 2015, appendix; widths and the separable first layer
 (each colour by eight kernels of 7 by 7, then 1 by 1) are those of TensorFlow-Slim's inception_v2,
-which the tables of TensorFlow's time call by this name. Caffe's, the ``onnx`` package's
-light_inception_v2, differs in that layer alone, an ordinary 7 by 7.
+the network of this name in TensorFlow's tables of that time. Caffe's, the ``onnx`` package's
+light_inception_v2, differs only in that layer, which is an ordinary 7 by 7.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from eval.networks.inception import avg3, branches, chain, halved, max3
 from eval.networks.layers import Net
 from vtensor.language.tensor import VTensor
 
-#: Filters: 1 by 1; in front of 3 by 3, and those; in front of twice 3 by 3, and those; behind the
-#: pool. Four: a module that halves the image, without 1 by 1, and without a convolution behind the
-#: pool.
+#: Numbers of filters in each module: of the 1 by 1 alone; of the 1 by 1 before the 3 by 3, and of
+#: the 3 by 3; of the 1 by 1 before two 3 by 3, and of each of those; of the 1 by 1 after the pool.
+#: A module with four numbers halves the image, and lacks the first and the last of these.
 MODULES = {
     "3b": (64, 64, 64, 64, 96, 32),
     "3c": (64, 64, 96, 64, 96, 64),

@@ -32,7 +32,11 @@ def inception_v3(net: Net) -> VTensor:
 
 
 def _module_b(net: Net, x: VTensor, name: str, width: int) -> VTensor:
-    """Return a module of 1 by 7 and 7 by 1 in place of 7 by 7, once and twice."""
+    """Add a module with branches of 1 by 1, 7 by 7, twice 7 by 7, and a mean.
+
+    A pair of 1 by 7 and 7 by 1 replaces each 7 by 7. ``width`` is the number of filters of all but
+    the last convolution of these branches.
+    """
     row, column = (1, 7), (7, 1)
     return branches(
         net,
@@ -46,7 +50,7 @@ def _module_b(net: Net, x: VTensor, name: str, width: int) -> VTensor:
 
 
 def _module_c(net: Net, x: VTensor, name: str) -> VTensor:
-    """Branches that end in 1 by 3 beside 3 by 1."""
+    """Add a module, two branches of which end in 1 by 3 and 3 by 1 in parallel."""
     with net.scope(name):
         once = chain(net, x, "once", (384, 1))
         twice = chain(net, x, "twice", (448, 1), (384, 3))

@@ -1,4 +1,6 @@
-"""Networks as tf2onnx writes Keras's: channels last outside, Transposes around what is not."""
+"""Networks as tf2onnx writes Keras's: the input has channels last, and Transposes surround the
+operators that need channels first.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ TO_CHANNELS_FIRST, TO_CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
 class _Export:
-    """Nodes and weights in the order in which they are written."""
+    """The nodes and weights of an ONNX graph, in the order in which they are added."""
 
     def __init__(self, seed: int) -> None:
         self.nodes: list[NodeProto] = []
@@ -20,25 +22,41 @@ class _Export:
         self._rng = np.random.default_rng(seed)
 
     def weight(self, name: str, *shape: int, positive: bool = False) -> str:
-        """Add a weight, scaled so that activations keep their size; return its name."""
+        """Add a seeded weight, and return its name.
+
+        Its values are scaled so that activations keep their size.
+
+        Args:
+            name: the weight's name.
+            shape: its sizes.
+            positive: make the values at least 0.5.
+        """
         fan_in = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
         drawn = self._rng.standard_normal(shape, np.float32) * np.sqrt(2 / fan_in)
         return self.constant(name, np.abs(drawn) + 0.5 if positive else drawn)
 
     def constant(self, name: str, array: NDArray[np.generic]) -> str:
-        """Add an initializer; return its name."""
+        """Add an initializer, in f32 if it has floats, and return its name."""
         kept = array.astype(np.float32) if array.dtype.kind == "f" else array
         self.weights.append(numpy_helper.from_array(kept, name))
         return name
 
     def add(self, op: str, name: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node whose output is named after it; return the output's name."""
+        """Add a node of the type ``op`` with one output, and return the output's name."""
         output = f"{name}:0"
         self.nodes.append(helper.make_node(op, list(inputs), [output], name, **attributes))
         return output
 
     def block(self, name: str, x: str, channels: tuple[int, int], stride: int, last: bool) -> str:
-        """Conv, BatchNormalization, Relu; channels last again behind it where ``last``."""
+        """Add Conv, BatchNormalization and Relu, and return the output's name.
+
+        Args:
+            name: the prefix of the nodes' names.
+            x: the name of the input, with channels first.
+            channels: the numbers of channels of input and output.
+            stride: the stride of the convolution.
+            last: add a Transpose to channels last.
+        """
         kernel = self.weight(f"{name}/kernel", channels[1], channels[0], 3, 3)
         x = self.add(
             *("Conv", f"{name}/Conv2D", x, kernel),
@@ -66,8 +84,8 @@ def keras_export(
     Args:
         side: height and width of the picture, in pixels; the input is batch x side x side x 3.
         batch: the number of pictures, or the name of an open size.
-        mean: the average is a ReduceMean over channels-last H and W, after a Transpose; else a
-            GlobalAveragePool and a Squeeze.
+        mean: write the average as a ReduceMean over channels-last H and W, after a Transpose; if
+            false, as a GlobalAveragePool and a Squeeze.
         width: the number of channels of the first block.
         seed: the seed of the weights.
     """

@@ -1,4 +1,4 @@
-"""Layers of which the networks are built; they draw their weights by their names."""
+"""The layers of which networks are built; the weights of a layer depend on its name and a seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Net:
         batch: the number of images in a batch; None leaves it open.
         size: height and width of an image, in pixels.
         seed: another seed draws other weights.
-        centred: see ``Weights``.
+        centred: the parameter of ``Weights``.
     """
 
     def __init__(
@@ -45,13 +45,16 @@ class Net:
         self._draw = Weights(name, seed, centred)
 
     def add(self, op: object, *inputs: VTensor, name: str = "") -> VTensor:
-        """Apply an operator with one output."""
+        """Add an operator with one output, and return the output."""
         value: VTensor = self.graph.add(op, *inputs, name=name)
         return value
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Put a name in front of all that is added inside; weights go by their whole names."""
+        """Put a name in front of the names of all that is added during the block.
+
+        The values of weights depend on their whole names.
+        """
         outer = self._draw
         self._draw = replace(outer, path=f"{outer.path}/{name}")
         try:
@@ -72,9 +75,17 @@ class Net:
         bias: bool = False,
         rectified: bool = True,
     ) -> VTensor:
-        """Add a convolution; pads are ``same``, ``valid``, or a number for each side.
+        """Add a convolution.
 
-        ``rectified`` states that ``x`` comes from a rectifier.
+        Args:
+            x: the image.
+            name: the layer's name.
+            filters: the number of output channels.
+            kernel: height and width of the kernel, or one number for both.
+            stride: the stride along H and W.
+            pad: ``same``, ``valid`` (none), or a number of elements for each side.
+            bias: add a bias, too.
+            rectified: whether ``x`` comes from a rectifier, on which the scale of weights depends.
         """
         window = _window(x, kernel, stride, pad)
         shape = (filters, x.size("C"), *window.pop("kernel_shape"))
@@ -92,8 +103,15 @@ class Net:
         multiplier: int = 1,
         rectified: bool = True,
     ) -> VTensor:
-        """Add a convolution of each channel by itself, with ``multiplier`` kernels for each; pads
-        same.
+        """Add a convolution of each channel by itself, with pads ``same``.
+
+        Args:
+            x: the image.
+            name: the layer's name.
+            kernel: height and width of the kernels.
+            stride: the stride along H and W.
+            multiplier: the number of kernels for each channel.
+            rectified: as for ``conv``.
         """
         shape = (x.size("C"), multiplier, 1, kernel, kernel)
         w = self._weights(name, self._draw.taps(name, shape, rectified), "G O I h w")
@@ -103,14 +121,22 @@ class Net:
     def dense(
         self, x: VTensor, name: str, units: int, out: str, *, rectified: bool = True
     ) -> VTensor:
-        """Add a matrix product over all dims but N, and a bias; ``out`` names the new dim."""
+        """Add a product by a matrix over the only dim of ``x`` besides N, and a bias.
+
+        Args:
+            x: a value with two dims.
+            name: the layer's name.
+            units: the size of the result's dim.
+            out: the name of the result's dim.
+            rectified: as for ``conv``.
+        """
         [over] = set(x.dims) - {"N"}
         drawn = self._draw.kernel(name, (units, x.size(over)), rectified)
         w = self._weights(name, drawn, f"{out} {over}")
         return self.bias_add(self.add(MatMul(over), x, w, name=name), name, out)
 
     def bias_add(self, x: VTensor, name: str, dim: str = "C") -> VTensor:
-        """Add a bias for each channel."""
+        """Add a bias along ``dim``."""
         bias = self._draw.around(f"{name}/bias", x.size(dim), 0.0, 0.1)
         b = self.graph.constant(bias, dim, f"{name}/bias")
         return self.add(BiasAdd(), x, b, name=f"{name}/biasadd")
@@ -118,7 +144,9 @@ class Net:
     def batch_norm(
         self, x: VTensor, name: str, *, scale: float = 1.0, epsilon: float = 1e-3
     ) -> VTensor:
-        """Add a batch norm; ``scale`` is about the standard deviation of its output."""
+        """Add a batch norm over the channels; its output has a standard deviation of about
+        ``scale``.
+        """
         drawn = self._draw.statistics(name, x.size("C"), scale)
         vectors = [
             self.graph.constant(array, "C", f"{name}/{role}") for role, array in drawn.items()
@@ -134,33 +162,37 @@ class Net:
         return self.add(Relu6(), x)
 
     def conv_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
-        """Convolution, bias, rectifier; ``shape`` goes to ``conv``."""
+        """Add a convolution with bias and a rectifier; ``shape`` goes to ``conv``."""
         return self.relu(self.conv(x, name, *shape, bias=True), f"{name}/relu")
 
     def conv_bn_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
-        """Convolution, batch norm, rectifier; ``shape`` goes to ``conv``."""
+        """Add a convolution, a batch norm and a rectifier; ``shape`` goes to ``conv``."""
         with self.scope(name):
             return self.relu(self.batch_norm(self.conv(x, "conv", *shape), "bn"))
 
     def max_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
-        """Add the maximum of each window."""
+        """Add the maximum of each window; ``pad`` as for ``conv``."""
         return self.add(MaxPool(**_window(x, kernel, stride, pad)), x)
 
     def avg_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
-        """Add the mean of each window without pads."""
+        """Add the mean of each window, in which pads do not count; ``pad`` as for ``conv``."""
         return self.add(AvgPool(**_window(x, kernel, stride, pad)), x)
 
     def concat(self, *parts: VTensor) -> VTensor:
-        """Channels one behind another."""
+        """Add a concatenation along the channels."""
         return self.add(Concat("C"), *parts)
 
     def sum(self, a: VTensor, b: VTensor) -> VTensor:
-        """Add a + b."""
+        """Add an operator that computes a + b."""
         return self.add(Add(), a, b)
 
     def classify(self, x: VTensor) -> Graph:
-        """Add the end of every network, mean over the image, logits, probabilities; return it
-        sealed.
+        """Add the end of every network: a mean over the image, logits and probabilities.
+
+        Return the graph, sealed.
+
+        Args:
+            x: the features.
         """
         if "H" in x.dims:
             x = self.add(Mean(("H", "W"), keepdims=False), x)
@@ -177,7 +209,7 @@ def _pair(kernel: Kernel) -> tuple[int, int]:
 
 
 def _window(x: VTensor, kernel: Kernel, stride: int, pad: Pad) -> dict[str, Any]:
-    """Return the parameters of an operator that slides a window."""
+    """Return the parameters of an operator that slides a window over ``x``, by name."""
     return {
         "kernel_shape": _pair(kernel),
         "strides": (stride, stride),
@@ -186,7 +218,13 @@ def _window(x: VTensor, kernel: Kernel, stride: int, pad: Pad) -> dict[str, Any]
 
 
 def pads(x: VTensor, kernel: Kernel, stride: int, pad: Pad = "same") -> tuple[int, int, int, int]:
-    """Pads at begin H, begin W, end H, end W."""
+    """Return the pads in elements: begin H, begin W, end H, end W.
+
+    Args:
+        x: the image.
+        kernel, stride: of the window.
+        pad: ``same``, ``valid`` (none), or a number for each side.
+    """
     if isinstance(pad, int):
         return (pad,) * 4
     if pad == "valid":
@@ -198,7 +236,9 @@ def pads(x: VTensor, kernel: Kernel, stride: int, pad: Pad = "same") -> tuple[in
 
 
 def same(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Pads with which there are ``size / stride`` windows, rounded up; the odd one at the end.
+    """Return the pads before and after with which there are ceil(size / stride) windows.
+
+    They are the fewest, and an odd one is after.
 
     Source: TensorFlow, tf.nn, "Notes on padding": SAME.
 

@@ -29,6 +29,6 @@ def mobilenet_v1(net: Net) -> VTensor:
 
 
 def bn_relu6(net: Net, x: VTensor, name: str) -> VTensor:
-    """Batch norm, then a rectifier that ends at 6."""
+    """Add a batch norm and a rectifier with the upper bound 6; ``name`` is the norm's scope."""
     with net.scope(name):
         return net.relu6(net.batch_norm(x, "bn"))

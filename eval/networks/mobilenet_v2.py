@@ -13,7 +13,7 @@ from vtensor.language.tensor import VTensor
 
 WIDTH = 1.4
 
-#: Expansion, filters at width 1, blocks, stride of the first block, of each stage.
+#: For each stage: expansion, filters at width 1, number of blocks, stride of the first block.
 STAGES = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -24,7 +24,7 @@ STAGES = (
     (6, 320, 1, 1),
 )
 
-#: Standard deviation of what a block adds: a sum of many must not reach the rectifier's 6.
+#: Standard deviation of a residual branch: the sum of many must not reach the rectifier's bound, 6.
 RESIDUAL = 0.35
 
 
@@ -41,7 +41,18 @@ def mobilenet_v2(net: Net) -> VTensor:
 
 
 def _block(net: Net, x: VTensor, name: str, expansion: int, filters: int, stride: int) -> VTensor:
-    """Return 1 by 1 to more channels, 3 by 3 depthwise, 1 by 1 to fewer, plus ``x`` if it fits."""
+    """Add a block: 1 by 1 to more channels, 3 by 3 depthwise, 1 by 1 to fewer.
+
+    If the result has the sizes of ``x``, their sum is returned.
+
+    Args:
+        net: the network.
+        x: the input.
+        name: the scope of the names.
+        expansion: by how much the channels are multiplied first.
+        filters: the number of output channels.
+        stride: the stride of the depthwise convolution.
+    """
     y = x
     with net.scope(name):
         if expansion > 1:
@@ -55,7 +66,7 @@ def _block(net: Net, x: VTensor, name: str, expansion: int, filters: int, stride
 
 
 def _wide(filters: int) -> int:
-    """Return a number of filters at this width, a multiple of 8.
+    """Return a number of filters times ``WIDTH``, rounded to a multiple of 8.
 
     >>> [_wide(filters) for filters in (16, 24, 32, 1280)]
     [24, 32, 48, 1792]

@@ -1,8 +1,8 @@
-"""Real networks whose weights make the arithmetic meaningful.
+"""Well-known networks with seeded weights, in which errors show.
 
-The ``onnx`` package carries well-known networks whose weights are left out: each is a constant
-0.02. Such weights hide errors (every channel is alike), so ``seeded`` draws others, each from its
-own name and a seed.
+The ``onnx`` package has well-known networks without their weights: each is a constant 0.02. Such
+weights hide errors, as all channels are alike, so ``seeded`` draws others, each from its own name
+and a seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = NDArray[np.float32]
 Generator = np.random.Generator
 Draw = Callable[[Generator, tuple[int, ...]], Array]
 
-#: Scale of a batch norm that ends a residual branch: sixteen blocks must not blow the sum up.
+#: Scale of a batch norm that ends a residual branch: the sum of sixteen blocks must stay small.
 RESIDUAL_SCALE = 0.35
 
 
@@ -29,7 +29,7 @@ def _folder() -> Path:
 
 
 def light_names() -> list[str]:
-    """Return the names of the networks.
+    """Return the names of the networks in the ``onnx`` package.
 
     >>> "resnet50" in light_names()
     True
@@ -38,7 +38,7 @@ def light_names() -> list[str]:
 
 
 def light_model(name: str) -> ModelProto:
-    """Return a network of the ``onnx`` package without its weights.
+    """Return a network of the ``onnx`` package, without real weights.
 
     Raises:
         ValueError: there is no such network; the message lists all.
@@ -100,7 +100,7 @@ def with_batch(model: ModelProto, batch: int) -> ModelProto:
 
     Args:
         model: one for batch 1, from ``seeded``; it is not changed.
-        batch: how many items.
+        batch: the new batch size.
     """
     result = ModelProto()
     result.CopyFrom(model)
@@ -122,7 +122,7 @@ def with_batch(model: ModelProto, batch: int) -> ModelProto:
 
 
 def with_side(model: ModelProto, side: int) -> ModelProto:
-    """Return the model for pictures of another size, if only its input has the size.
+    """Return the model for pictures of another size; only the input's sizes are changed.
 
     Args:
         model: from ``seeded``, averaged globally at its end; it is not changed.
@@ -138,7 +138,7 @@ def with_side(model: ModelProto, side: int) -> ModelProto:
 
 
 def _weight_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
-    """Shape of every float weight by name, in the order of the file."""
+    """Return the shape of every float weight by name, in the order of the file."""
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     used = {name for node in model.graph.node for name in node.input}
     shapes = {
@@ -157,7 +157,10 @@ def _fills(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def _without_weights(model: ModelProto) -> ModelProto:
-    """Return the model without float initializers and their makers; initializers are no inputs."""
+    """Return the model without its float weights and the nodes that make them.
+
+    The initializers that remain are no inputs.
+    """
     shapes = _weight_shapes(model)
     makers = {node.input[0] for node in _fills(model)}
     result = ModelProto()
@@ -177,13 +180,14 @@ def _without_weights(model: ModelProto) -> ModelProto:
 
 
 def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
-    """Yield how each weight is drawn: by the operator that reads it, and its place among the
-    inputs.
+    """Yield the name of each weight, and the function that draws it.
+
+    The function depends on the node that reads the weight, and on the number of that input.
     """
     summed = {
         name for node in model.graph.node if node.op_type in ("Sum", "Add") for name in node.input
     }
-    views: dict[str, str] = {}  # a view of a weight is read as the weight
+    views: dict[str, str] = {}  # a weight by the name of its reshaped value
     for node in model.graph.node:
         if node.op_type in ("Unsqueeze", "Reshape"):
             views[node.output[0]] = node.input[0]
@@ -195,7 +199,12 @@ def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
 
 
 def _rules(node: NodeProto, residual: bool) -> dict[int, Draw]:
-    """Return the draw of each weight input of a node."""
+    """Return the functions that draw the weights of a node, by the number of the input.
+
+    Args:
+        node: the node.
+        residual: whether a sum reads the node's output.
+    """
     if node.op_type == "Conv":
         return {1: _he, 2: _around(0.0, 0.1)}
     if node.op_type == "Gemm":
@@ -211,14 +220,14 @@ def _rules(node: NodeProto, residual: bool) -> dict[int, Draw]:
 
 
 def _he(rng: Generator, shape: tuple[int, ...]) -> Array:
-    """Normal, variance 2 / fan-in; the first dim is the output's."""
+    """Return normal weights of variance 2 / fan-in; the first dim is the output's."""
     weights = rng.standard_normal(shape, np.float32)
     weights *= np.float32(np.sqrt(2 / np.prod(shape[1:])))
     return weights
 
 
 def _he_columns(rng: Generator, shape: tuple[int, ...]) -> Array:
-    """Return weights like those of ``_he``, if the last dim is the output's."""
+    """Return normal weights of variance 2 / fan-in; the last dim is the output's."""
     weights = rng.standard_normal(shape, np.float32)
     weights *= np.float32(np.sqrt(2 / np.prod(shape[:-1])))
     return weights

@@ -13,7 +13,7 @@ from vtensor.language.tensor import VTensor
 FILTERS = 168  # 4032 penultimate channels are 24 times as many
 REPEATS = 6
 
-#: Standard deviation behind the batch norms of a cell, whose sums make it 1 again.
+#: Standard deviation after the batch norms of a cell; the sum of two has about 1 again.
 SCALE = 0.75
 
 
@@ -34,7 +34,7 @@ def nasnet_large(net: Net) -> VTensor:
 
 
 def _normal(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -> VTensor:
-    """Return a cell that keeps the image's size."""
+    """Add a cell that keeps the image's size; ``before`` is the older of its two inputs."""
 
     def separable(x: VTensor, kernel: int, branch: str) -> VTensor:
         return _separable(net, x, branch, filters, kernel)
@@ -53,7 +53,7 @@ def _normal(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -> V
 
 
 def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -> VTensor:
-    """Return a cell that halves the image's size."""
+    """Add a cell that halves the image's size; ``before`` is the older of its two inputs."""
 
     def separable(x: VTensor, kernel: int, branch: str, stride: int = 2) -> VTensor:
         return _separable(net, x, branch, filters, kernel, stride)
@@ -61,7 +61,7 @@ def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -
     with net.scope(name):
         p = before if before is x else _fitted(net, before, x, filters)
         h = _projected(net, x, "h", filters)
-        # Keras pads with zeros, which here are part of maxima and means.
+        # As in Keras, the zeros of this pad are part of the maxima and means.
         padded = net.add(Pad(("H", "W"), pads(h, 3, 2)), h)
         first = net.sum(separable(h, 5, "left1"), separable(p, 7, "right1"))
         second = net.sum(net.max_pool(padded, 3, 2, "valid"), separable(p, 7, "right2"))
@@ -72,13 +72,13 @@ def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -
 
 
 def _fitted(net: Net, before: VTensor, x: VTensor, filters: int) -> VTensor:
-    """Return the older input with the cell's number of channels and the size of ``x``."""
+    """Return the older input, ``before``, with ``filters`` channels and the size of ``x``."""
     if before.size("H") == x.size("H"):
         if before.size("C") == filters:
             return before
         return _projected(net, before, "before", filters)
     p = net.relu(before)
-    shifted = net.add(Pad(("H", "W"), (-1, -1, 1, 1)), p)  # every other pixel, from the second on
+    shifted = net.add(Pad(("H", "W"), (-1, -1, 1, 1)), p)  # stride 2 starts at the second pixel
     halves = (
         net.conv(net.avg_pool(half, 1, 2, "valid"), f"before{i}", filters // 2, 1)
         for i, half in enumerate((p, shifted))
@@ -87,7 +87,7 @@ def _fitted(net: Net, before: VTensor, x: VTensor, filters: int) -> VTensor:
 
 
 def _projected(net: Net, x: VTensor, name: str, filters: int) -> VTensor:
-    """Rectified, then 1 by 1."""
+    """Add a rectifier, a convolution of 1 by 1 and a batch norm."""
     with net.scope(name):
         return net.batch_norm(net.conv(net.relu(x), "conv", filters, 1), "bn", scale=SCALE)
 
@@ -95,7 +95,10 @@ def _projected(net: Net, x: VTensor, name: str, filters: int) -> VTensor:
 def _separable(
     net: Net, x: VTensor, name: str, filters: int, kernel: int, stride: int = 1
 ) -> VTensor:
-    """Twice: rectified, depthwise, 1 by 1; the stride is the first's."""
+    """Add twice a rectifier, a depthwise convolution, one of 1 by 1 and a batch norm.
+
+    Both depthwise kernels have size ``kernel``; the first has ``stride``, the second stride 1.
+    """
     with net.scope(name):
         for index, step in enumerate((stride, 1)):
             x = net.depthwise(net.relu(x), f"depthwise{index}", kernel, step)

@@ -16,7 +16,12 @@ EPSILON = 1.001e-5
 
 
 def resnet(net: Net, blocks: tuple[int, int, int, int]) -> VTensor:
-    """Return the features of the image, 2048 channels of 7 by 7; ``blocks`` has counts by stage."""
+    """Return the features of the image: 2048 channels of 7 by 7.
+
+    Args:
+        net: the network.
+        blocks: the number of blocks of each stage.
+    """
     with net.scope("conv1"):
         x = net.conv(net.image, "conv", 64, 7, 2, pad=3, bias=True)
         x = net.relu(net.batch_norm(x, "bn", epsilon=EPSILON))
@@ -30,7 +35,16 @@ def resnet(net: Net, blocks: tuple[int, int, int, int]) -> VTensor:
 
 
 def _block(net: Net, x: VTensor, name: str, filters: int, stride: int, scale: float) -> VTensor:
-    """Return 1 by 1, 3 by 3, 1 by 1, plus ``x``; ``scale`` keeps a long sum of blocks small."""
+    """Add a block: the rectified sum of ``x`` and convolutions of 1 by 1, 3 by 3, 1 by 1.
+
+    Args:
+        net: the network.
+        x: the input; a convolution adjusts it if the block has another number of channels.
+        name: the scope of the names.
+        filters: a quarter of the number of output channels.
+        stride: the stride of the first convolution.
+        scale: the scale of the convolutions' result, which keeps the sum over many blocks small.
+    """
 
     def layer(x: VTensor, index: int, *shape: int, scale: float = 1.0) -> VTensor:
         x = net.conv(x, f"{index}_conv", *shape, bias=True)

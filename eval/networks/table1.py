@@ -1,9 +1,9 @@
-"""Table 1 of the paper beside our networks, and the differences of their numbers.
+"""Table 1 of the paper next to the networks here, and the differences of their numbers.
 
 The paper does not say how it counts parameters. Its numbers are those of the public definitions
-plus a whole number for each channel of a batch norm, and twice plus a class for the background:
-``Row`` has both, and a test checks that the result rounds to the paper's number. The reason is not
-known.
+plus a whole number for each channel of a batch norm, and for two networks plus a class for the
+background. ``Row`` has these terms, and a test checks that the sum rounds to the paper's number.
+The reason is not known.
 """
 
 from __future__ import annotations
@@ -46,13 +46,17 @@ class Row(NamedTuple):
     remark: str = ""
 
     def explained(self, graph: Graph) -> int:
-        """Return the paper's number of parameters before rounding, as far as it can be derived."""
+        """Return the paper's number of parameters before rounding, as far as it can be derived.
+
+        Args:
+            graph: the network as it is built here.
+        """
         per_class = graph.values["logits/weights"].num_elements // CLASSES + 1
         extra = self.per_channel * normalized(graph) + self.background * per_class
         return parameters(graph) + extra
 
     def explanation(self, graph: Graph) -> str:
-        """Return the difference in words."""
+        """Return the difference of the paper's number from ours in words, and the remark."""
         terms: list[str] = []
         if self.per_channel:
             number = f"{abs(self.per_channel)} {'more' if self.per_channel > 0 else 'fewer'}"
@@ -65,7 +69,7 @@ class Row(NamedTuple):
         return "; ".join(filter(None, [counted if terms else "", self.remark]))
 
 
-#: What is between the paper's numbers and ours: ``per_channel``, ``background``, ``remark``.
+#: The fields of ``Row`` that explain the paper's number of each network.
 DIFFERENCES: dict[str, dict[str, Any]] = {
     "googlenet": {
         "remark": "the table has the sum of the rounded column `params` of the network's own paper"
@@ -108,7 +112,7 @@ NOTES = (
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Build each network and count."""
+    """Build the networks whose rows the store lacks, and count their layers and parameters."""
     kept = store.table(NAME, ["network"])
     todo = store.missing(kept, [{"network": name} for name in scope.networks])
     for count, key in enumerate(todo):
@@ -117,7 +121,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the paper's numbers and ours in one table."""
+    """Yield a table with the paper's numbers next to ours, and notes."""
     rows = list(store.table(NAME, ["network"]))
     heads = ["network", "image", "KMP_BLOCKTIME", "inter_op", "intra_op", "ours: threads"]
     heads += ["layers", "ours", "parameters, millions", "ours"]
@@ -136,13 +140,13 @@ def section(store: Store) -> Iterator[str]:
 
 
 def normalized(graph: Graph) -> int:
-    """Channels of all batch norms."""
+    """Return the number of channels of all batch norms."""
     means = (value for name, value in graph.values.items() if name.endswith("/mean"))
     return sum(value.num_elements for value in means)
 
 
 def compared(name: str) -> dict[str, Any]:
-    """Return the paper's numbers and ours, of a network."""
+    """Return a network's row: the paper's numbers and ours."""
     graph, row = build(name), PAPER[name]
     return {
         "network": name,

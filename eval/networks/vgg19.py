@@ -18,7 +18,7 @@ BLOCKS = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))
 
 
 def vgg19(net: Net) -> VTensor:
-    """Return the features of the image: 4096."""
+    """Return the features of the image: 4096 numbers."""
     x = net.image
     for block, (filters, count) in enumerate(BLOCKS, 1):
         with net.scope(f"block{block}"):

@@ -1,4 +1,4 @@
-"""Our graphs in the terms of other frameworks, so that they are timed on the same network.
+"""Translation of VTensor's graphs for other frameworks, so that they are timed on the same network.
 
 ``tensorflow.py`` and ``pytorch.py`` express each operator as a user of the framework would;
 ``walk.py`` goes through the graph, ``alike.py`` has the operators that both express alike. Both

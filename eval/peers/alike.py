@@ -1,4 +1,7 @@
-"""Operators that frameworks express alike: functions from a framework's function to an emitter."""
+"""Operators that frameworks express alike: an emitter for each, made from a framework's function.
+
+An emitter translates one node (``Emitter`` in ``walk.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from eval.peers.walk import Call, Dims, Emitter, Placed, Tensor
 
 
 def pointwise(function: Callable[..., Tensor]) -> Emitter:
-    """Return the emitter of a function of elements; operands are repeated along dims that they
+    """Return the emitter of an element-wise function; operands are repeated along dims that they
     lack.
     """
 
@@ -21,7 +24,10 @@ def pointwise(function: Callable[..., Tensor]) -> Emitter:
 
 
 def product(matmul: Callable[[Tensor, Tensor], Tensor]) -> Emitter:
-    """Matrices, or stacks of them: rows, and columns, are one dim for the function."""
+    """Return the emitter of a product of matrices, or of stacks of them.
+
+    Several dims of rows, or of columns, are merged into one for ``matmul``.
+    """
 
     def say(call: Call) -> Placed:
         (a, b), over = call.inputs, call.op.over
@@ -38,7 +44,7 @@ def product(matmul: Callable[[Tensor, Tensor], Tensor]) -> Emitter:
 
 
 def concat(function: Callable[[Sequence[Tensor], int], Tensor]) -> Emitter:
-    """Tensors one behind another along an axis."""
+    """Return the emitter of a concatenation; ``function`` takes tensors and an axis number."""
 
     def say(call: Call) -> Placed:
         parts = [call.operand(i, call.order) for i in range(len(call.operands))]
@@ -48,7 +54,11 @@ def concat(function: Callable[[Sequence[Tensor], int], Tensor]) -> Emitter:
 
 
 def mean(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Emitter:
-    """Return the emitter of the mean over some axes."""
+    """Return the emitter of the mean over some axes.
+
+    Args:
+        function: takes a tensor, the numbers of the axes, and whether they stay with size 1.
+    """
 
     def say(call: Call) -> Placed:
         dims, gone = call.operands[0].dims, call.op.axes
@@ -61,7 +71,11 @@ def mean(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Emitter:
 
 
 def softmax(function: Callable[[Tensor, int], Tensor]) -> Emitter:
-    """Along one axis; dims of size 1 are no matter."""
+    """Return the emitter of a Softmax along one dim and dims of size 1; others are refused.
+
+    Args:
+        function: takes a tensor and the number of an axis.
+    """
 
     def say(call: Call) -> Placed:
         x, order = call.inputs[0], call.operands[0].dims
@@ -74,28 +88,28 @@ def softmax(function: Callable[[Tensor, int], Tensor]) -> Emitter:
 
 
 def reshape(call: Call) -> Placed:
-    """Return the elements in the order of presentation with other sizes."""
+    """Emit a Reshape: the elements, in the order of the graph's dims, with other sizes."""
     [x], y = call.inputs, call.output
     counted = call.operand(0, tuple(x.dims))
     return Placed(call.framework.reshape(counted, tuple(y.dims.values())), tuple(y.dims))
 
 
 def rename(call: Call) -> Placed:
-    """Return the same tensor with other names."""
+    """Emit a Rename: the same tensor with other names of dims."""
     [(tensor, dims)], new = call.operands, dict(call.op.names)
     return Placed(tensor, tuple(new.get(dim, dim) for dim in dims))
 
 
 def identity(call: Call) -> Placed:
-    """Return the same tensor."""
+    """Emit an Identity: the same tensor."""
     return call.operands[0]
 
 
 def padded(call: Call) -> tuple[Tensor, Dims, list[tuple[int, int]]]:
-    """Return a Pad's operand, the operand's dims, and the pads of each axis.
+    """Return a Pad's operand, the operand's dims, and the pads before and after each axis.
 
     Raises:
-        CannotBuild: the pads are not constant.
+        CannotBuild: the mode is not ``constant``.
     """
     op, half, order = call.op, len(call.op.axes), call.operands[0].dims
     if op.mode != "constant":
@@ -104,5 +118,5 @@ def padded(call: Call) -> tuple[Tensor, Dims, list[tuple[int, int]]]:
     return call.operand(0, order), order, [rows.get(dim, (0, 0)) for dim in order]
 
 
-#: What needs no function of the framework's.
+#: The emitters that need no function of the framework.
 MOVES = {"Identity": identity, "Rename": rename, "Reshape": reshape}

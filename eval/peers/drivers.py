@@ -13,19 +13,19 @@ Function = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
 
 
 class Emitted(Peer):
-    """A framework's form of a graph, with inputs in the layout that the framework prefers."""
+    """A framework that runs a translated graph, with inputs in the layout that it prefers."""
 
     def load(self, task: Task) -> None:
         self._graph = load_onnx(task.model)
         self._framework, self._function, self._feeds = self.build(self._graph, task)
-        self.run()  # compiles
+        self.run()  # the first run compiles
 
     def run(self) -> Sequence[Array]:
         return self._framework.arrays(self._graph, self._function(self._feeds))
 
     @abstractmethod
     def build(self, graph: Graph, task: Task) -> tuple[Framework, Function, Mapping[str, Tensor]]:
-        """Return the framework's terms, a function in them, and its inputs.
+        """Return the framework, the graph as a function of tensors by name, and its inputs.
 
         Raises:
             CannotBuild: the framework cannot express a node.
@@ -33,7 +33,9 @@ class Emitted(Peer):
 
 
 class TensorFlow(Emitted):
-    """A function with constant weights, optimised by Grappler, which chooses what runs in bf16.
+    """A TensorFlow function with constant weights, optimised by Grappler.
+
+    With precision bf16, Grappler chooses the operators that run in bf16.
 
     Source: TensorFlow's manual: tf.config.threading, tf.config.optimizer.
     """
@@ -53,8 +55,9 @@ class TensorFlow(Emitted):
 
 
 class PyTorch(Emitted):
-    """A module in channels last, frozen and compiled by inductor; autocast chooses what runs in
-    bf16.
+    """A PyTorch module in channels last, frozen and compiled by inductor.
+
+    With precision bf16, autocast chooses the operators that run in bf16.
 
     Source: PyTorch's manual: torch.compile, channels last, torch.autocast.
     """

@@ -1,4 +1,4 @@
-"""MNN, on the processor."""
+"""MNN as a peer, on the processor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vtensor.errors import PeerError
 
 
 class Mnn(Peer):
-    """A module in f32, from the file that MNN's own converter makes of the model.
+    """MNN's module in f32, from the file that MNN's own converter makes of the ONNX model.
 
     Source: MNN's manual: MNNConvert, Module API.
     """
@@ -47,10 +47,14 @@ class Mnn(Peer):
 
 
 def _convert(model: Path, file: Path) -> None:
-    """Run the converter, in a process of its own: it prints, and may end the process.
+    """Run MNN's converter, in a process of its own: it prints, and may end the process.
+
+    Args:
+        model: the ONNX file to read.
+        file: MNN's file to write.
 
     Raises:
-        PeerError: it made nothing.
+        PeerError: the converter wrote no file.
     """
     script = "from MNN.tools.mnnconvert import main; main()"
     options = ["-f", "ONNX", "--modelFile", str(model), "--MNNModel", str(file), "--bizCode", "x"]
@@ -63,6 +67,6 @@ def _convert(model: Path, file: Path) -> None:
 
 
 def _variable(mnn: Any, array: Array) -> Any:
-    """Return an input in MNN's own layout of images: blocks of channels."""
+    """Return an array as MNN's tensor; an image in MNN's own layout, with blocks of channels."""
     constant = mnn.expr.const(array, list(array.shape), mnn.expr.NCHW)
     return mnn.expr.convert(constant, mnn.expr.NC4HW4) if array.ndim == 4 else constant

@@ -13,12 +13,12 @@ from vtensor.benchmark.peer import Array, Peer, Task
 
 
 class Level(VTensor):
-    """A session with the task's options.
+    """A session with these entries of ``Task.options``.
 
-    - ``cap``: the cap on the instruction set.
-    - ``mix``: the name of a mix in ``eval/mixes.py``; ``priority`` is a session's own choice.
-    - ``optimize``: the session's level.
-    - ``limits``: also measure convolutions and products alone.
+    - ``cap``: the cap on the instruction set; ``max`` is none.
+    - ``mix``: the name of a mix in ``eval/mixes.py``; ``priority`` is a session's default.
+    - ``optimize``: the session's level of optimisation.
+    - ``limits``: whether convolutions and products are also timed alone, as lower bounds of a run.
     - ``told``: further options of the session.
     """
 
@@ -42,7 +42,7 @@ class Level(VTensor):
 
 
 class LayoutAware(Peer):
-    """A network of operators that convert for themselves; options as for ``Level``."""
+    """A network of layout-aware operators; its options are ``cap`` and ``mix`` of ``Level``."""
 
     distribution = VTensor.distribution
 
@@ -59,7 +59,7 @@ class LayoutAware(Peer):
 
 
 def mix_of(task: Task) -> Any:
-    """Cap the instruction set by a task's options, and return their mix."""
+    """Return the ``Mix`` that a task's options name; first cap the instruction set as they say."""
     if (cap := task.options.get("cap", "max")) != "max":
         limit_isa(cap)
     return {"priority": BY_PRIORITY, **mixes()}[task.options["mix"]]

@@ -1,4 +1,4 @@
-"""Graphs as PyTorch modules: functions of ``torch``, weights as buffers, and how they are compiled.
+"""Graphs as PyTorch modules, which call functions of ``torch`` on weights in buffers; compiled.
 
 Source: PyTorch 2.13, torch.nn.functional and torch.fx.
 """
@@ -42,10 +42,10 @@ FRAMEWORK.emitters.update(
 
 
 def emit(graph: Graph) -> Any:
-    """Return a ``torch.fx.GraphModule`` from feeds to outputs, axes in the order of
-    ``FRAMEWORK.order``.
+    """Return a ``torch.fx.GraphModule`` that maps inputs by name to the list of outputs.
 
-    Its code is one call a node, its weights are buffers.
+    Axes of both are in the order of ``FRAMEWORK.order``. The module's code has a call for each
+    node; its weights are buffers.
 
     Args:
         graph: all of its sizes are known, its values are f32.
@@ -77,10 +77,10 @@ def compiled(module: Any, *, bf16: bool = False) -> Callable[..., Sequence[Tenso
 
 
 def _take_biases(module: Any) -> None:
-    """Make what alone is added to a convolution, a number a channel, the bias of the convolution.
+    """Pass each bias that is added to a convolution's result to the convolution instead.
 
-    Such is PyTorch's, and inductor folds four steps into a convolution: a batch norm's, and not one
-    more in front of them.
+    Nothing else may read that result. Inductor fuses four operations into a convolution: those of a
+    batch norm, but no addition in front of them.
     """
     for add in module.graph.find_nodes(op="call_function", target=torch.add):
         product, bias = add.args
@@ -119,7 +119,7 @@ def _max_pool(call: Call) -> Placed:
 
 @FRAMEWORK.emits("AvgPool")
 def _avg_pool(call: Call) -> Placed:
-    """Return a mean by PyTorch's operator if pads are symmetric; otherwise pad with zeros first."""
+    """Emit PyTorch's mean if it supports the pads; else add zeros first, and correct the means."""
     slide, include = sliding(call, call.op.kernel_shape), call.op.count_include_pad
     if max(slide.dilations) > 1:
         raise call.refuse(f"dilations {slide.dilations}")
@@ -144,7 +144,10 @@ def _batch_norm(call: Call) -> Placed:
 
 @FRAMEWORK.emits("LRN")
 def _lrn(call: Call) -> Placed:
-    """PyTorch puts the odd channel of an even number on the other side."""
+    """Emit the normalization; refuse an even ``size``.
+
+    PyTorch sums one more channel before the middle one, VTensor one more after it.
+    """
     op = call.op
     if op.size % 2 == 0:
         raise call.refuse(f"{op.size} channels; an odd number is taken")
@@ -162,18 +165,25 @@ def _pad(call: Call) -> Placed:
 
 
 def _padded(call: Call, slide: Sliding, own: bool, value: float) -> tuple[Tensor, Sequence[int]]:
-    """Return the image and the pads left to the operator: all if it supports them, else none."""
+    """Return the image, and the pads of H and W that are left to PyTorch's operator.
+
+    Args:
+        call: the node.
+        slide: its window.
+        own: whether the operator supports the window's pads; if not, the returned image has them.
+        value: the value of the pads in the image.
+    """
     if own or not slide.padded:
         return call.image(), [before for before, _ in slide.pads]
     return functional.pad(call.image(), _flat(slide.pads), value=value), [0, 0]
 
 
 def _within_half(slide: Sliding) -> bool:
-    """Pads as PyTorch's pools take them."""
+    """Return whether PyTorch's pools support the pads: symmetric ones up to half the kernel."""
     pads = zip(slide.pads, slide.kernel, strict=True)
     return slide.symmetric and all(2 * before <= kernel for (before, _), kernel in pads)
 
 
 def _flat(pads: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the pads in PyTorch's order: from the last axis."""
+    """Return pads in PyTorch's order: before and after the last axis first."""
     return [pad for row in reversed(pads) for pad in row]

@@ -39,7 +39,9 @@ FRAMEWORK.emitters.update(
 
 
 def emit(graph: Graph, *, xla: bool = False) -> Callable[[Mapping[str, Tensor]], Sequence[Tensor]]:
-    """Return a function from feeds to outputs, their axes in the order of ``FRAMEWORK.order``.
+    """Return a function from inputs by name to the list of outputs.
+
+    Axes of both are in the order of ``FRAMEWORK.order``.
 
     Args:
         graph: all of its sizes are known, its values are f32.
@@ -82,7 +84,7 @@ def _depthwise(call: Call) -> Placed:
 
 @FRAMEWORK.emits("MaxPool")
 def _max_pool(call: Call) -> Placed:
-    """XLA knows no other pads than TensorFlow's own, so that what is below all is put around."""
+    """Emit the maximum; pads other than ``SAME``, which XLA does not support, are added first."""
     slide, x = _undilated(call), call.image()
     padding = _padding(call, slide)
     if not isinstance(padding, str):
@@ -92,7 +94,9 @@ def _max_pool(call: Call) -> Placed:
 
 @FRAMEWORK.emits("AvgPool")
 def _avg_pool(call: Call) -> Placed:
-    """Return a mean by TensorFlow's operator, which ignores pads; other pads are zeros around."""
+    """Emit TensorFlow's mean, in which pads do not count, if it supports them; else add zeros
+    first, and correct the means.
+    """
     slide, x = _undilated(call), call.image()
     padding = _padding(call, slide)
     if padding == "VALID" or (padding == "SAME" and not call.op.count_include_pad):
@@ -116,7 +120,7 @@ def _batch_norm(call: Call) -> Placed:
 
 @FRAMEWORK.emits("BiasAdd")
 def _bias_add(call: Call) -> Placed:
-    """Along the last axis it is an operator of its own, which convolutions take in."""
+    """Emit an addition: along the last axis as ``bias_add``, which is fused into convolutions."""
     order = call.operands[0].dims
     if order[-1:] != call.operands[1].dims:
         return alike.pointwise(tf.add)(call)
@@ -125,7 +129,7 @@ def _bias_add(call: Call) -> Placed:
 
 @FRAMEWORK.emits("LRN")
 def _lrn(call: Call) -> Placed:
-    """Return the normalization; TensorFlow's alpha is for a sum of squares, ours for a mean."""
+    """Emit the normalization; TensorFlow's alpha is for a sum of squares, VTensor's for a mean."""
     op, reach = call.op, min(call.op.size // 2, call.output.size("C"))
     if op.size % 2 == 0 or len(call.order) != 4:
         raise call.refuse(f"{op.size} channels, {len(call.order)} dims; odd and 4 are taken")
@@ -151,12 +155,12 @@ def _undilated(call: Call) -> Sliding:
 
 
 def _padding(call: Call, slide: Sliding) -> str | list[tuple[int, int]]:
-    """Return TensorFlow's name of the pads, or the pads."""
+    """Return ``VALID`` or ``SAME`` if that names the pads, else the pads of N, H, W and C."""
     if not slide.padded:
         return "VALID"
     return "SAME" if is_same(call, slide) else _around(slide)
 
 
 def _around(slide: Sliding) -> list[tuple[int, int]]:
-    """Return the pads of each axis."""
+    """Return the pads before and after each of N, H, W and C."""
     return [(0, 0), *slide.pads, (0, 0)]

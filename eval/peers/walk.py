@@ -1,7 +1,7 @@
-"""Translation of a graph into a framework's tensors: each node goes to its operator's emitter.
+"""Translation of a graph into a framework's tensors: an emitter for each operator translates nodes.
 
-A framework's axes have no names, and dims have no order. So a tensor goes with the dims of its
-axes, and an emitter asks for each operand in the order that the framework's operator takes.
+A framework's axes have no names, and dims have no order. So each tensor comes with the dims of its
+axes, and an emitter gets each operand in the order of axes that the framework's operator needs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from vtensor.language.graph import Graph, Node
 from vtensor.language.tensor import VTensor
 
 Array = NDArray[Any]
-Tensor = Any  # a framework's
+Tensor = Any  # the class of a framework
 Dims = tuple[str, ...]
 
 
 class Placed(NamedTuple):
-    """A tensor, or the array of a constant, and the dims of its axes."""
+    """A framework's tensor, or the array of a constant, and the dims of its axes, in order."""
 
     tensor: Tensor | Array
     dims: Dims
@@ -37,10 +37,10 @@ class Framework:
 
     Args:
         name: the framework's name in errors.
-        channels: ``first`` or ``last``: the preferred place of an image's channels.
-        constant: makes a tensor of an array.
-        transpose, reshape: as NumPy's, of tensors.
-        emitters: by operator, the function that expresses a node.
+        channels: ``first`` or ``last``: whether images preferably have channels first or last.
+        constant: makes a tensor from an array.
+        transpose, reshape: the framework's counterparts of NumPy's functions.
+        emitters: by the name of an operator, the function that translates its nodes.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Framework:
     emitters: dict[str, Emitter] = field(default_factory=dict)
 
     def emits(self, *operators: str) -> Callable[[Emitter], Emitter]:
-        """Register what says these operators."""
+        """Return a decorator that registers a function as the emitter of these operators."""
 
         def register(emitter: Emitter) -> Emitter:
             self.emitters.update(dict.fromkeys(operators, emitter))
@@ -60,15 +60,23 @@ class Framework:
         return register
 
     def order(self, value: VTensor) -> Dims:
-        """Return the order of a value's dims that suits it best: as presented, but for images."""
+        """Return a value's dims in the order that the framework prefers.
+
+        It is that of the graph, except for images, in which ``channels`` decides.
+        """
         rest = spatial(value.dims)
         if not rest or value.dims.keys() != {"N", "C", *rest}:
             return tuple(value.dims)
         return ("N", "C", *rest) if self.channels == "first" else ("N", *rest, "C")
 
     def ordered(self, placed: Placed, sizes: Mapping[str, int], axes: Sequence[str]) -> Tensor:
-        """Return a tensor with other axes: each a dim, or several as ``"G*O"``; a missing one has
-        size 1.
+        """Return a tensor with other axes.
+
+        Args:
+            placed: the tensor.
+            sizes: the sizes of its dims.
+            axes: for each axis of the result a dim, or several merged, as ``"G*O"``; an axis of
+                dims that the tensor lacks has size 1.
         """
         tensor, dims = placed
         merged = [[dim for dim in axis.split("*") if dim in dims] for axis in axes]
@@ -82,7 +90,12 @@ class Framework:
         return self.constant(tensor) if known else tensor
 
     def feeds(self, graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-        """Arrays of a graph's inputs, axes as presented, as tensors in the order that suits."""
+        """Return a graph's inputs as tensors, their axes in the framework's ``order``.
+
+        Args:
+            graph: the graph.
+            arrays: the inputs by name, their axes in the graph's order.
+        """
         tensors = {}
         for name in graph.inputs:
             x, array = graph.values[name], np.asarray(arrays[name])
@@ -90,7 +103,12 @@ class Framework:
         return tensors
 
     def arrays(self, graph: Graph, outputs: Sequence[Tensor]) -> list[Array]:
-        """Tensors of a graph's outputs, in the order that suits, as arrays, axes as presented."""
+        """Return a graph's outputs as arrays, their axes in the graph's order.
+
+        Args:
+            graph: the graph.
+            outputs: tensors, their axes in the framework's ``order``.
+        """
         values = [graph.values[name] for name in graph.outputs.values()]
         return [
             np.transpose(np.asarray(tensor), [self.order(y).index(dim) for dim in y.dims])
@@ -100,7 +118,15 @@ class Framework:
 
 @dataclass(frozen=True)
 class Call:
-    """A node with its operands."""
+    """A node that an emitter translates.
+
+    Attributes:
+        framework: the framework.
+        node: the node of the graph.
+        operands: the node's operands as tensors.
+        inputs: the same operands as VTensors.
+        output: the result as a VTensor.
+    """
 
     framework: Framework
     node: Node
@@ -115,20 +141,20 @@ class Call:
 
     @property
     def order(self) -> Dims:
-        """The order of the output's dims that suits the framework."""
+        """The output's dims in the order that the framework prefers."""
         return self.framework.order(self.output)
 
     def operand(self, index: int, axes: Sequence[str]) -> Tensor:
-        """Return an operand with these axes, as ``Framework.ordered`` does."""
+        """Return an operand, given by its index, with these axes, as ``Framework.ordered`` does."""
         sizes = self.inputs[index].dims
         return self.framework.ordered(self.operands[index], sizes, axes)
 
     def image(self) -> Tensor:
-        """Return the first operand in the order that suits the framework."""
+        """Return the first operand, with its axes in the order that the framework prefers."""
         return self.operand(0, self.framework.order(self.inputs[0]))
 
     def refuse(self, reason: str) -> CannotBuild:
-        """Return the error with a reason."""
+        """Return the error that the framework cannot express the node, with a reason."""
         node, framework = self.node, self.framework.name
         return CannotBuild(f"{framework} cannot say {node.op_name} {node.name!r}: {reason}")
 
@@ -137,13 +163,13 @@ Emitter = Callable[[Call], Placed]
 
 
 def walk(graph: Graph, framework: Framework, feeds: Mapping[str, Tensor]) -> list[Tensor]:
-    """Return the outputs that a framework computes.
+    """Translate a graph, node by node, and return its outputs as the framework's tensors.
 
     Args:
         graph: all of its sizes are known, its values are f32.
         framework: the framework.
-        feeds: a tensor for each input, its axes in the order of ``framework.order``; so are the
-            outputs'.
+        feeds: a tensor for each input, by name; its axes, as those of the outputs, are in the order
+            of ``framework.order``.
 
     Raises:
         CannotBuild: the framework cannot express a node.

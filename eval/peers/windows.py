@@ -1,4 +1,4 @@
-"""Windows over an image of H and W, as frameworks' operators want to be told of them."""
+"""Windows over H and W of an image, as frameworks' operators take them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from ops._sliding import along, geometry, spatial
 
 
 class Sliding(NamedTuple):
-    """What is slid over H and W; pads are before and behind each, such that all windows fit."""
+    """A window that slides over H and W, with a number for each.
+
+    Attributes:
+        kernel: the sizes of the window.
+        strides: the strides, in elements.
+        pads: pairs, before and after, with which exactly the output's windows fit.
+        dilations: the distances of the window's elements; 1 is no dilation.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -22,20 +29,20 @@ class Sliding(NamedTuple):
 
     @property
     def padded(self) -> bool:
-        """There are pads."""
+        """Whether there are pads."""
         return any(map(any, self.pads))
 
     @property
     def symmetric(self) -> bool:
-        """There are as many before as behind."""
+        """Whether H, and likewise W, has as many pads before as after."""
         return all(before == behind for before, behind in self.pads)
 
 
 def sliding(call: Call, kernel: Sequence[int]) -> Sliding:
-    """Return the window of a node.
+    """Return the window of a node, whose sizes over H and W are ``kernel``.
 
     Raises:
-        CannotBuild: the image has other dims.
+        CannotBuild: the image has other spatial dims than H and W.
     """
     x = call.inputs[0]
     if spatial(x.dims) != ("H", "W"):
@@ -45,7 +52,9 @@ def sliding(call: Call, kernel: Sequence[int]) -> Sliding:
 
 
 def is_same(call: Call, slide: Sliding) -> bool:
-    """True where there are the fewest pads with which as many windows fit as there are strides."""
+    """Return whether the pads are TensorFlow's ``SAME``: the fewest with which there are ceil(size
+    / stride) windows.
+    """
     x = call.inputs[0]
     rows = zip("HW", *slide, strict=True)
     return all(
@@ -55,7 +64,7 @@ def is_same(call: Call, slide: Sliding) -> bool:
 
 
 def counted(call: Call, slide: Sliding) -> Array:
-    """Return the number of elements of which a pool takes the mean, as an array of H and W."""
+    """Return the share of each window's elements that count in a mean, as an array of H and W."""
     rows = []
     for row in along(call.inputs[0], slide.kernel, call.op):
         begin, end = (row.begin, row.end) if call.op.count_include_pad else (0, 0)

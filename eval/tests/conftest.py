@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from tests.conftest import bench, compiled_once, declared_costs, no_cache, scratch
+from tests.conftest import (
+    bench,
+    code_pages_stay,
+    compiled_once,
+    declared_costs,
+    no_cache,
+    scratch,
+)
 
-__all__ = ["bench", "compiled_once", "declared_costs", "no_cache", "scratch"]
+__all__ = ["bench", "code_pages_stay", "compiled_once", "declared_costs", "no_cache", "scratch"]

@@ -52,7 +52,7 @@ Frames = tuple[int, int, int, int, int, int, int, int, int, bool, bool, bool]
 Network = tuple[str, str, int, int, int, int, Sequence[tuple[str, float, float]], float, bool, bool]
 
 class Kernel(Protocol):
-    """A kernel as a step."""
+    """A kernel, which supplies itself as a step."""
 
     @property
     def kernel(self) -> str:
@@ -63,7 +63,7 @@ class Kernel(Protocol):
         """Bytes of scratch memory, the step's last slot; 0 if it needs none."""
 
     def __vtensor_step__(self) -> object:
-        """Return a capsule with a step of native/include/vtensor/step.h."""
+        """Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it."""
 
 class Kernels(Protocol):
     """Kernels on Eigen, compiled for one instruction set."""
@@ -73,7 +73,9 @@ class Kernels(Protocol):
 
     def machine_level(self) -> str:
         """
-        Return the best of the modules that this machine runs: baseline, avx2 or avx512.
+        Return the best instruction set, of those with a module, that this machine runs.
+
+        One of "baseline", "avx2" and "avx512".
         """
 
     def pointwise(
@@ -86,12 +88,16 @@ class Kernels(Protocol):
         pads: Sequence[Box],
     ) -> Kernel:
         """
-        An element-wise program; arguments: the operands, then dst, which is dense.
+        Make a kernel that runs an element-wise program. Slots: the operands, dst (dense).
 
-        Strides count elements, 0 where an operand is repeated. Types are the operands', then
-        dst's. Values are numbered: operands, constants (type, value), then what each instruction
-        (function, values) gives; the last one is stored. The boxes of ``pads``, as for copy, are
-        filled last.
+        Args:
+            strides: of each operand along ``shape``, in elements; 0 repeats.
+            types: the element types of the operands, then of dst.
+            constants: (element type, value) each.
+            program: instructions (function, numbers of its arguments). Values are numbered: the
+                operands, the constants, then the result of each instruction. The last result is
+                written to dst.
+            pads: boxes of dst, as for copy, which are filled last.
         """
 
     def joined(
@@ -105,17 +111,22 @@ class Kernels(Protocol):
         pieces: Sizes,
     ) -> Kernel:
         """
-        Element-wise program whose first operand has dst's layout, in pieces: an argument each.
+        Make a kernel as of pointwise, whose first operand is divided among several slots.
 
-        Of each row of it, each of the ``pieces`` has so many elements.
+        ``pieces``: in each row of that operand, which has dst's order, slot i holds ``pieces[i]``
+        elements. These slots come first.
         """
 
     def copy(self, sizes: Sizes, boxes: Sequence[Box], item_bytes: int) -> Kernel:
         """
-        Boxes of elements from sources to dst; arguments: the sources, then dst.
+        Make a kernel that copies boxes of elements. Slots: the sources, then dst.
 
-        A box is (source, shape, from, from_strides, to, to_strides, bits); source -1 fills with
-        bits. Elements have 1, 2, 4 or 8 bytes, whatever they mean.
+        Args:
+            sizes: the number of elements of each source, then of dst.
+            boxes: (source, shape, from, from_strides, to, to_strides, bits): the index of a
+                source, and the box's offset and strides in that source, then in dst, in elements.
+                If source is -1, the box of dst is filled with elements of these bits.
+            item_bytes: bytes of an element, 1, 2, 4 or 8.
         """
 
     def product(
@@ -128,37 +139,60 @@ class Kernels(Protocol):
         columns: int,
         depth: int,
     ) -> Kernel:
-        """Products of row-major matrices of f32 or s32; arguments left, right, dst."""
+        """
+        Make a kernel for products of row-major matrices, one per index below ``batch``.
+
+        Each is left (``rows`` x ``depth``) times right (``depth`` x ``columns``). ``element``:
+        "f32", or "s32", which wraps around. Strides: from one matrix to the next along the axes
+        of ``batch``, in elements. Slots: left, right, dst.
+        """
 
     def dynamic_quantize(self, size: int, pads: Sequence[Box]) -> Kernel:
         """
-        Steps of u8 of the scale that just holds every value; arguments src, dst, scale, zero.
+        Make a kernel that quantizes f32 to u8 by the smallest scale that fits all values and 0.
 
-        The boxes of ``pads``, as for copy, are filled last.
+        ``size``: number of elements; the boxes of ``pads``, as for copy, are filled last.
+        Slots: src, dst, scale (f32), zero (u8: the code of 0).
         """
 
     def convolution(self, element: str, window: Window, groups: int, outputs: int) -> Kernel:
         """
-        Convolution of f32 or s32, channels last; arguments src, weights (G d h w I O), dst,
-        scratch.
+        Make a kernel for a convolution, channels last.
 
-        A window is (images, channels, src, dst, kernel, strides, dilations, begin); three spatial
-        dims.
+        Args:
+            element: "f32", or "s32", which wraps around.
+            window: (images, channels, src, dst, kernel, strides, dilations, begin): the sizes of
+                src, of dst and of the window, then its strides, dilations and pads at the
+                beginning, each along three spatial dims, in elements.
+            outputs: channels of dst in each group.
+
+        Slots: src, weights (group, window, channel of src, channel of dst), dst, scratch if needed.
         """
 
     def depthwise(self, element: str, window: Window, multiplier: int) -> Kernel:
         """
-        Convolution of each channel by itself; arguments src, weights (d h w C M), dst.
+        Make a kernel for a depthwise convolution, channels last.
+
+        ``element``, ``window``: as for convolution. ``multiplier``: channels of dst for each of
+        src. Slots: src, weights (window, channel of src, channel of dst), dst.
         """
 
     def pooling(self, kind: str, window: Window, end: Sizes, power: float) -> Kernel:
-        """Pooling, channels last; arguments src, dst."""
+        """
+        Make a kernel for a pooling of f32, channels last. Slots: src, dst.
+
+        ``kind``: "max", "avg_include_padding", "avg_exclude_padding", or "lp", the norm of
+        exponent ``power``. ``window``: as for convolution. ``end``: pads at the end, which a
+        mean that includes pads counts.
+        """
 
     def largest_place(self, window: Window, column_major: bool) -> Kernel:
         """
-        The largest of each window, and its place in an image of the order N C D H W.
+        Make a kernel for a max pooling of f32, channels last, with the index of each maximum.
 
-        Channels last; arguments src, dst, indices (s64).
+        Slots: src, dst, indices (s64). An index counts the elements of all images in the order
+        N C D H W; with ``column_major``, in the order N C W H D. ``window``: as for
+        convolution.
         """
 
     def reduction(
@@ -172,12 +206,17 @@ class Kernels(Protocol):
         pads: Sequence[Box],
     ) -> Kernel:
         """
-        A reduction of src elements to dst elements of a type; arguments src, dst.
+        Make a kernel for a reduction over boxes. Slots: src, dst.
 
-        ``kind``: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
-        "log_sum_exp". Boxes are as for copy. Each element of a box of ``kept`` in dst is the
-        reduction of src there and at the offsets of all boxes of ``reduced``; those of ``pads`` are
-        filled last.
+        Args:
+            kind: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+                "log_sum_exp".
+            element: the element type.
+            src, dst: their numbers of elements.
+            kept: boxes, as for copy, of the elements of dst: each is the reduction of the
+                elements of src at its offset in src plus each offset of the boxes of ``reduced``.
+            reduced: boxes, as for copy, whose offsets in dst are not read.
+            pads: boxes of dst, as for copy, which are filled last.
         """
 
     def normalization(
@@ -192,53 +231,86 @@ class Kernels(Protocol):
         epsilon: float,
     ) -> Kernel:
         """
-        (src - mean) * factor * scale + shift over the axes first to last - 1.
+        Make a kernel for a normalization over the axes ``first`` to ``last`` - 1.
 
-        ``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements
-        along shape of src and dst, which are dense if axes lie behind the reduced ones, of the
-        scale and of the shift, as far as there are any. Arguments src, parameters, dst, and of
-        "layer" the mean and the factor.
+        dst = (src - mean) * factor * scale + shift.
+
+        Args:
+            kind: "layer" (factor 1 / sqrt(variance + epsilon)), "mean_variance" (1 / (standard
+                deviation + epsilon)), or, without a mean, "rms" (1 / sqrt(mean square +
+                epsilon)), "l1" or "l2" (1 / norm).
+            element, parameter_type: the element types of src and dst, and of scale and shift.
+            parameters: strides along ``shape``, in elements, of src, dst, scale and shift; the
+                last two may be missing. src and dst are dense if axes follow the reduced ones.
+
+        Slots: src, scale, shift, dst, and for "layer" the mean and the factor, of f32.
         """
 
     def softmax(self, rows: int, length: int) -> Kernel:
-        """Softmax of each row; arguments src, dst."""
+        """Make a kernel for softmax of ``rows`` rows of ``length`` f32 numbers. Slots: src, dst."""
 
     def col2im(self, dtype: str, window: Window) -> Kernel:
         """
-        Windows added up, each at its place in an image; arguments src (images taps places), dst.
+        Make a kernel that adds windows up, each at its position in an image.
+
+        ``window``: as for convolution; its src are the sizes of the image, its channels are 1.
+        Slots: src (images, elements of a window, windows), dst.
         """
 
     def deformed(self, window: Window, bends: Bends) -> Kernel:
         """
-        Convolution whose windows take elements from places beside their own.
+        Make a kernel for a convolution of f32 that reads src at shifted positions.
 
-        Bends are (groups, parts, outputs, rank, masked). Arguments src (N C D H W), weights
-        (O I d h w), offset (N parts d h w rank D H W), mask (N parts d h w D H W) if there is one,
-        dst, scratch.
+        Args:
+            window: as for convolution.
+            bends: (groups, parts, outputs, rank, masked): the numbers of groups of channels, of
+                groups of channels that share offsets, of channels of dst and of spatial dims;
+                whether there is a mask.
+
+        Slots: src (N C D H W), weights (O I d h w), offset (N parts d h w rank D H W, the latter of
+        dst), mask (N parts d h w D H W) if masked, dst, scratch.
         """
 
     def fourier(self, dtype: str, frames: Frames) -> Kernel:
         """
-        Discrete Fourier transforms of frames; arguments src, a window if there is one, dst,
-        scratch.
+        Make a kernel for discrete Fourier transforms of frames.
 
-        Frames are (series, size, src_parts, frames, step, taken, length, bins, dst_parts, inverse,
-        mirrored, windowed): of each series of so many numbers so many frames, of which so many
-        numbers are taken and zeros follow. Mirrored: the second half of what is transformed mirrors
-        the first.
+        Args:
+            dtype: the element type.
+            frames: (series, size, src_parts, frames, distance, taken, length, bins, dst_parts,
+                inverse, mirrored, windowed). src holds ``series`` series of ``size`` numbers of
+                ``src_parts`` parts (1: real, 2: complex). A series has ``frames`` frames, which
+                begin ``distance`` numbers apart. A transform takes ``taken`` numbers of a frame,
+                times the window if windowed, then zeros up to ``length``; if mirrored, the
+                conjugates in reverse order as the second half. dst gets its first ``bins``
+                results, of ``dst_parts`` parts.
+
+        Slots: src, window if windowed, dst, scratch.
         """
 
     def determinant(self, dtype: str, matrices: int, rows: int) -> Kernel:
-        """Determinants of square matrices; arguments src, dst, scratch."""
+        """
+        Make a kernel for determinants of ``matrices`` square matrices of ``rows`` rows.
+
+        Slots: src, dst, scratch.
+        """
 
     def recurrent(self, network: Network, given: Sequence[str], length_bytes: int) -> Kernel:
         """
-        A network along a sequence; arguments x (T N F), w (dir gate unit F), r (dir gate unit
-        state), what is given, by name and in its order, y (T dir N unit), the last states, scratch.
+        Make a kernel for a layer of a recurrent network of f32.
 
-        A network is (cell, direction, times, batch, features, units, functions, clip, limited,
-        coupled): a cell is rnn, gru, lbr_gru or lstm; of each direction the functions (name, alpha,
-        beta) of its gates.
+        Args:
+            network: (cell, direction, times, batch, features, units, activations, clip, limited,
+                coupled). Cell: "rnn", "gru", "lbr_gru" or "lstm"; direction: "forward", "reverse"
+                or "bidirectional"; activations: (name, alpha, beta) for the gates of each
+                direction; limited: whether their inputs are cut to -clip .. clip; coupled:
+                whether an LSTM's input and forget gates are coupled.
+            given: the names of optional inputs, in order: "bias", "lengths", "hidden", "cell" or
+                "peepholes".
+            length_bytes: bytes of an element of lengths, 4 or 8.
+
+        Slots: x (T N F), w (dir gate unit F), r (dir gate unit state), the optional inputs, y (T
+        dir N unit), the last hidden state, an LSTM's last cell state, scratch.
         """
 
     def attention(
@@ -252,83 +324,123 @@ class Kernels(Protocol):
         zero: bool,
     ) -> Kernel:
         """
-        Attention; arguments q, k, v, the masks, y.
+        Make a kernel for attention: softmax(scale * q * k^T, masked) * v.
 
-        Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and y
-        go along the batch's axes, then say where each row of a batch begins; those of a mask,
-        (strides, whether it is truth values), go along the batch's axes, queries and keys. Where a
-        truth mask is false, a score is masked. With zero, a query whose weights are not numbers
-        gets 0.
+        Args:
+            batch: the sizes of the axes before queries or keys.
+            sizes: (queries, keys, columns of q and k, columns of v and dst).
+            strides: of q, k, v and dst, in elements: along the axes of batch, then the offset of
+                each row within its batch.
+            masks: (strides along the axes of batch, queries and keys; whether it holds truth
+                values) each. A score becomes ``masked`` where a truth mask is false; other masks
+                are added.
+            zero: whether a query whose weights are NaN gets 0.
+
+        Slots: q, k, v, the masks, dst.
         """
 
     def lrn(
         self, rows: int, length: int, size: int, alpha: float, beta: float, bias: float
     ) -> Kernel:
-        """Local response normalization along each row; arguments src, dst."""
+        """
+        Make a kernel for local response normalization of rows of f32. Slots: src, dst.
+
+        dst = src / (bias + alpha / size * sum of squares of ``size`` neighbours) ** beta.
+        """
 
     def pick(
         self, axes: Sequence[Sequence[Run]], src_elements: int, bits: int, item_bytes: int
     ) -> Kernel:
         """
-        Elements of src at places that are known before a run; arguments src, dst, which is dense.
+        Make a kernel that copies elements at fixed positions of src. Slots: src, dst (dense).
 
-        Each axis of dst is a row of runs (count, begin, step): so many elements, each a step
-        further on in src; begin -1 fills with bits. What is taken lies at the sum of what all axes
-        say.
+        Args:
+            axes: for each axis of dst, runs (count, begin, stride): the next ``count`` indices
+                have the offsets begin, begin + stride, ... in src; begin -1: they are filled. An
+                element's offset in src is the sum of its axes' offsets.
+            bits: the bits of an element that fills.
         """
 
     def gather(self, places: Places, index_bytes: int, item_bytes: int) -> Kernel:
         """
-        Elements of src at places that indices say; arguments src, indices, dst, which is dense.
+        Make a kernel that copies elements at indexed positions of src.
 
-        Places are (shape, strides, bases, axes, inner, indices, elements): one for each index below
-        shape, which begins in src at the sum of index * bases and of what each axis (size, stride,
-        name) adds, and has inner elements. The numbers that address, one an axis, begin at the sum
-        of index * strides.
+        Args:
+            places: (shape, strides, bases, axes, inner, indices, elements). For each point below
+                shape, ``inner`` contiguous elements are copied. They begin in src at the sum of
+                point * bases, plus, for each of axes (size, stride, name), index * stride. The
+                indices of a point, one for each of axes, are contiguous in the slot indices from
+                the sum of point * strides on. ``indices``, ``elements``: the numbers of elements
+                of the slots indices and src.
+            index_bytes, item_bytes: bytes of an index and of an element.
+
+        Slots: src, indices, dst (dense).
         """
 
     def scatter(self, places: Places, index_bytes: int, dtype: str, reduction: str) -> Kernel:
         """
-        src with some elements replaced; arguments src, indices, updates, dst.
+        Make a kernel that copies src and writes updates at indexed positions.
 
-        Places are as for gather; reduction is none, add, mul, max or min. The element type has a
-        name, or, without a reduction, the number of its bytes.
+        ``places``: as for gather. ``reduction``: "none" replaces; "add", "mul", "max" or "min"
+        combines the former element and the update. ``dtype``: the element type, or, for "none",
+        the bytes of an element ("1", "2", "4" or "8"). Slots: src, indices, updates, dst.
         """
 
     def overwrite(self, cache: Cache, item_bytes: int) -> Kernel:
         """
-        src with some elements of each row overwritten; arguments src, update, start (s64), dst.
+        Make a kernel that copies src and overwrites some elements of each row.
 
-        A cache is (outer, axis, count, inner, starts, circular): outer rows of elements along an
-        axis (size, stride, name) of inner each, of which count are overwritten, from the start of
-        the row's batch on; without starts (-1) from 0 on, and there is no such argument.
+        Args:
+            cache: (outer, axis, count, inner, starts, circular). There are ``outer`` rows along an
+                axis (size, stride, name), with ``inner`` elements for each index. In each row
+                ``count`` indices are overwritten, from the start of its batch on. ``starts``: the
+                number of batches, or -1: all start at 0. circular: index 0 follows the last.
+
+        Slots: src, update, start (s64; none if starts is -1), dst.
         """
 
     def unpool(self, layers: int, each: int, counted: Sizes, dst: Sizes, item_bytes: int) -> Kernel:
         """
-        Elements at places that indices count in an image, zeros elsewhere.
+        Make a kernel for MaxUnpool: zeros, with the elements of src at indexed positions.
 
-        Arguments src, indices (s64), dst; counted are the spatial sizes of the image, dst those of
-        dst.
+        Args:
+            layers: the number of images times channels.
+            each: elements of src in a layer.
+            counted: the spatial sizes of the image, of all layers, whose elements an index
+                counts; an index outside of it is skipped.
+            dst: the spatial sizes of dst, at least as large.
+
+        Slots: src, indices (s64), dst.
         """
 
     def one_hot(
         self, outer: int, depth: int, inner: int, index_bytes: int, item_bytes: int
     ) -> Kernel:
         """
-        One value at each index along the axis in the middle, another elsewhere; arguments
-        indices, the pair of values, dst.
+        Make a kernel that writes one of two values: values[1] at each index, else values[0].
+
+        Indices count along the middle axis of dst. Slots: indices (outer inner), values (2),
+        dst (outer depth inner).
         """
 
     def reverse_sequence(
         self, batch: int, time: int, inner: int, index_bytes: int, item_bytes: int
     ) -> Kernel:
-        """The first elements of each sequence in reverse; arguments src, lengths, dst."""
+        """
+        Make a kernel that reverses the first elements of each sequence.
+
+        Slots: src (batch time inner), lengths (batch: how many are reversed), dst.
+        """
 
     def triangle(
         self, matrices: int, rows: int, columns: int, k: int, upper: bool, item_bytes: int
     ) -> Kernel:
-        """Elements on one side of a diagonal, and zeros elsewhere; arguments src, dst."""
+        """
+        Make a kernel that copies one side of diagonal ``k`` (column = row + k) of matrices.
+
+        ``upper``: elements on and above the diagonal are copied, else those on and below it;
+        the others become 0. Slots: src, dst.
+        """
 
     def running(
         self,
@@ -340,46 +452,74 @@ class Kernels(Protocol):
         exclusive: bool,
         reverse: bool,
     ) -> Kernel:
-        """Running sums or products along the axis in the middle; arguments src, dst."""
+        """
+        Make a kernel for running sums along the middle axis of (outer length inner).
+
+        ``product``: products instead; ``exclusive``: without an element itself; ``reverse``:
+        from the end. Slots: src, dst.
+        """
 
     def extreme_place(
         self, dtype: str, outer: int, length: int, inner: int, largest: bool, last: bool
     ) -> Kernel:
-        """Index of the extreme element along the axis in the middle; arguments src, dst (s64)."""
+        """
+        Make a kernel for the index of the extreme element along the middle axis.
+
+        src is (outer length inner). ``largest``: the largest element, else the smallest;
+        ``last``: of equal elements the last counts, else the first. Slots: src, dst (s64).
+        """
 
     def hardmax(self, dtype: str, rows: int, length: int) -> Kernel:
-        """1 at the first of the largest elements of each row, else 0; arguments src, dst."""
+        """Make a kernel for 1 at the first largest element of each row, else 0. Slots: src, dst."""
 
     def top(
         self, dtype: str, outer: int, length: int, inner: int, count: int, largest: bool
     ) -> Kernel:
         """
-        So many extreme elements along the axis in the middle, in order, and where they are;
-        arguments src, values, indices (s64), scratch.
+        Make a kernel for ``count`` extreme elements along the middle axis, in order.
+
+        src is (outer length inner). ``largest``: the largest elements, else the smallest.
+        Slots: src, values, indices (s64; along that axis), scratch.
         """
 
     def blend(self, dtype: str, axes: Sequence[Blend]) -> Kernel:
         """
-        An image at another size, one axis after another; arguments src, dst, scratch.
+        Make a kernel for weighted sums along one axis of an image after another.
 
-        An axis is (outer, from, inner, ends, near, weights): the sizes around it and its own in
-        src; of each element of dst where its taps end, and of each tap the element of src and what
-        it counts.
+        ``axes``: (outer, from, inner, ends, near, weights) each: the number of elements before,
+        along and after the axis in src; for each element of dst, the end of its summands in near
+        and weights; the index in src of each summand, and its weight. Slots: src, dst, and
+        scratch if there are several axes.
         """
 
     def grid_sample(
         self, dtype: str, grid_dtype: str, image: Sampled, mode: str, padding: str, corners: bool
     ) -> Kernel:
         """
-        Image sampled at the places of a grid; arguments src (N C D H W), grid (N D H W axis), dst.
+        Make a kernel that samples images at the positions in a grid, from -1 to 1 in each dim.
 
-        An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.
+        Args:
+            image: (images, channels, src, dst, rank): the sizes of three spatial dims of src and
+                dst, 1 but for the last ``rank``.
+            mode: "nearest", "linear" or "cubic".
+            padding: "zeros", "border" or "reflection".
+            corners: whether -1 and 1 are the centres of the outer elements, else their outer
+                edges.
+
+        Slots: src (N C D H W), grid (N D H W axis), dst.
         """
 
     def roi_align(self, dtype: str, box_dtype: str, align: Align, index_bytes: int) -> Kernel:
         """
-        Boxes of images at one size; arguments src (N C H W), boxes (R 4), image (R), dst, scratch.
+        Make a kernel that resamples boxes of images to one size.
 
-        What is aligned is (boxes, images, channels, height, width, rows, columns, largest, samples,
-        most, scale, half_pixel).
+        Args:
+            align: (boxes, images, channels, height, width, rows, columns, largest, samples, most,
+                scale, half_pixel). A box has rows x columns bins; each is the largest, else the
+                mean, of its samples. ``samples``: per bin and dim (0: as many as it spans);
+                ``most``: the most samples along a box; ``scale``: factor of the boxes' corners;
+                half_pixel: whether pixel centres are at a half.
+            index_bytes: bytes of an element of image, the index of a box's image.
+
+        Slots: src (N C H W), boxes (R 4), image (R), dst, scratch.
         """

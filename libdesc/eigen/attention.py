@@ -1,4 +1,4 @@
-"""The routine of attention on Eigen, for operands in several layouts."""
+"""The routine of attention on Eigen, whose operands may have several layouts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from vtensor.language.tensor import VTensor
 
 
 class Numbers(NamedTuple):
-    """The constants of an attention.
+    """The constants of an attention: of softmax(scale * q * k) * v.
 
     Attributes:
-        scale: factor of the scores q * k.
-        masked: the score where a mask of truth values is false.
-        zero: True if the result of a query whose weights are NaN is 0, else it is NaN.
+        scale: the factor by which the products q * k are multiplied; the results are the scores.
+        masked: the score that replaces the computed one where a mask of truth values is false.
+        zero: True if the result is 0 for a query whose weights, the softmax, are NaN; if False, it
+            is NaN.
     """
 
     scale: float
@@ -33,14 +34,15 @@ class Numbers(NamedTuple):
 class Attention(Routine):
     """The product of softmax(q * k) and v, summed over ``along``; q * k is summed over ``over``.
 
-    Each of q, k, v and dst may have the rows of a head contiguous, or the rows of all heads
-    interleaved. An input may also be in any other layout whose rows are contiguous, even with
-    blocks. If q is in such a layout, so is dst.
+    A row of q, k, v or dst has the elements of one query or key. In each operand, the rows of a
+    head may follow one another, or the rows of all heads may alternate. An input may also have any
+    other layout in which each row is contiguous, even one with blocks. If q has such a layout, dst
+    has the same.
 
     Args:
         operands: q, k, v, any masks, and dst.
         over: the dim of q and k that the product q * k is summed over.
-        along: the dim of the keys, that the softmax and the product with v are over.
+        along: the dim of the keys. The softmax and the product with v run over it.
         numbers: the constants.
     """
 
@@ -95,17 +97,18 @@ class Attention(Routine):
         emit(kernel, tensors)
 
     def _axes(self, layouts: Sequence[Layout]) -> list[DimPart] | None:
-        """Return the dims of batch, queries and keys as parts, cut at the blocks of all layouts.
+        """Return the dims of batch, queries and keys, cut into parts at the blocks of all layouts.
 
-        None if block sizes of a dim do not divide one another.
+        None if the sizes of two blocks of a dim do not divide one another.
         """
         return nested([Layout.plain(self.extents), *layouts], self.extents)
 
 
 def _orders(tensor: VTensor, row: str, column: str) -> Iterator[Layout]:
-    """Yield plain layouts of a tensor, with the dim ``column`` last.
+    """Yield the plain layouts of a tensor in which the dim ``column`` is last.
 
-    The dim ``row`` comes after the first batch dim, then after the first two, ..., after all.
+    In the first layout the dim ``row`` follows the first batch dim (any other dim), in the next one
+    the first two, and so on.
     """
     batch = [dim for dim in tensor.dims if dim not in (row, column)]
     for count in range(min(len(batch), 1), len(batch) + 1):
@@ -113,9 +116,10 @@ def _orders(tensor: VTensor, row: str, column: str) -> Iterator[Layout]:
 
 
 def _produced(tensor: VTensor, column: str) -> Iterator[Layout]:
-    """Yield the layout in which a tensor is produced, if its rows are contiguous.
+    """Yield the layout in which a tensor is produced, if each of its rows, along the dim
+    ``column``, is contiguous in it.
 
-    Rows run along ``column``. Otherwise yield nothing.
+    Otherwise yield nothing.
     """
     layout = tensor.produced_layout
     if layout is not None and not layout.is_any and side_by_side(layout, tensor.dims, column):
@@ -123,9 +127,10 @@ def _produced(tensor: VTensor, column: str) -> Iterator[Layout]:
 
 
 def _like_query(q: VTensor, over: str, dst: VTensor, value: str) -> Iterator[Layout]:
-    """Yield a layout for dst: the one in which q is produced, with ``value`` instead of ``over``.
+    """Yield the layout in which q is produced as a layout of dst: with the dim ``value`` instead of
+    ``over``.
 
-    If that is plain or does not fit dst, yield nothing.
+    Yield nothing if this layout is plain, or if rows of dst would not be contiguous in it.
     """
     for layout in _produced(q, over):
         alike = layout.rename({over: value})
@@ -139,9 +144,10 @@ def _strides(tensor: PTensor, axes: Sequence[DimPart]) -> list[int]:
 
 
 def _rows(tensor: PTensor, batch: Sequence[DimPart], axes: Sequence[DimPart]) -> list[int]:
-    """Return a tensor's strides along ``batch``, then the offset of each row, all in elements.
+    """Return a tensor's strides along the parts ``batch``, then the offsets of its rows from the
+    first one, all in elements.
 
-    There is a row for each index along ``axes``, the parts of one dim.
+    There is a row for each index of one dim; ``axes`` are the parts of this dim.
     """
     counts = [axis.size for axis in axes]
     return traced(native.joined)(_strides(tensor, batch), counts, _strides(tensor, axes))

@@ -1,4 +1,6 @@
-"""Point-wise operators, alone or fused, as one program of the native kernel, in any layout."""
+"""Point-wise operators, alone or fused, in any layout. The native kernel computes them from one
+program, a list of instructions.
+"""
 
 from __future__ import annotations
 
@@ -64,15 +66,17 @@ def computed(
 
 
 class _Pointwise(Routine):
-    """The routine of a program over operands whose layouts may differ."""
+    """The routine of a program (a list of instructions for each element) whose operands may have
+    different layouts.
+    """
 
     each = True
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """Return None if the library takes these layouts, else the reason why not.
 
-        Each operand must have dst's layout, or runs of at least ``MIN_RUN`` contiguous elements in
-        the order of dst's elements.
+        An operand need not have the layout of dst. It must then have at least ``MIN_RUN`` elements
+        one after another in memory that are also neighbours in dst.
         """
         *sources, dst = ((tensor, row[call.index(tensor)]) for tensor in self.tensors)
         return _misfit(sources, dst)
@@ -99,7 +103,8 @@ def of_joined(
 
 
 class _Joined(Routine):
-    """A concatenation and its followers, as a program whose first operand is the concatenation.
+    """A concatenation and its followers, computed by one program (a list of instructions for each
+    element). The first operand of the program is the concatenation.
 
     Args:
         parts: the tensors that are concatenated; they have dst's layout.
@@ -107,7 +112,7 @@ class _Joined(Routine):
         dst: the output.
         dim: the dim of the concatenation.
         follow: the followers.
-        program: the followers' program.
+        program: the program that computes the followers.
     """
 
     def __init__(
@@ -123,10 +128,10 @@ class _Joined(Routine):
         self.parts, self.dim, self.program = tuple(parts), dim, program
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return, by operand index, the layout in which the first part is produced.
+        """Return a layout by operand index: that in which the first operand is produced.
 
-        It is restricted to the operand's own dims. Blocks that would cut a part of the
-        concatenation are left out.
+        Each operand gets it without the dims that it lacks, and without an encoding. The dim of the
+        concatenation gets no blocks if a block would reach over two of the concatenated tensors.
         """
         lead, dst = call.operands[0].produced_layout, self.tensors[-1]
         if lead is None or lead.is_any or set(lead.dims) != dst.dims.keys():
@@ -147,8 +152,8 @@ class _Joined(Routine):
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """Return None if the library takes these layouts, else the reason why not.
 
-        All parts of the concatenation must have dst's layout. The other operands must be readable
-        in the order of dst's elements.
+        All concatenated tensors must have the layout of dst. The program must be able to read the
+        other operands in the order of dst's elements.
         """
         layouts = [row[call.index(tensor)] for tensor in self.tensors]
         count, target = len(self.parts), layouts[-1]
@@ -196,7 +201,9 @@ def _misfit(sources: Sequence[tuple[VTensor, Layout]], dst: tuple[VTensor, Layou
 def _has_axes_of(
     layout: Layout, dims: Mapping[str, int], target: Layout, whole: Mapping[str, int]
 ) -> bool:
-    """Return whether an operand's axes, where it is not repeated, are among those of dst.
+    """Return whether each axis of an operand's layout is an axis of dst's layout, too.
+
+    Axes along which the operand is repeated do not count.
 
     Args:
         layout, dims: the operand's layout, and its sizes by dim.
@@ -210,7 +217,7 @@ def _has_axes_of(
 def _fused(
     op: object, count: int, follow: Sequence[Follower], dtype: str, *values: Expression
 ) -> Expression:
-    """Return the result of an operator and its followers as an expression.
+    """Return an expression for the result of an operator and its followers.
 
     Args:
         op: the operator.
@@ -226,7 +233,7 @@ def _fused(
 def _followed(
     follow: Sequence[Follower], dtype: str, result: Expression, *operands: Expression
 ) -> Expression:
-    """Return the result of followers as an expression.
+    """Return an expression for the result of followers.
 
     Args:
         follow: the followers, each applied to the result of the one before.
@@ -250,7 +257,9 @@ def _require_pointwise(op: object, expression: Expression | None) -> Expression:
 
 
 def _stored(value: Expression, dtype: str) -> Expression:
-    """Return a value as a fused follower reads it: integers wrap to the range of ``dtype``."""
+    """Return a value as the next follower reads it: an integer wraps to the range of ``dtype``, as
+    if it had been stored.
+    """
     return value.to(dtype) if dtype[0] in "su" else value
 
 
@@ -260,15 +269,15 @@ def _run(
     dst: PTensor,
     pieces: Mapping[PTensor, int] = MappingProxyType({}),
 ) -> None:
-    """Emit a program as a step, unless dst is empty.
+    """Emit a step that computes a program. If dst has no elements, emit nothing.
 
     Args:
-        program: the program.
-        sources: its operands.
-        dst: its result.
-        pieces: the parts of a concatenation, each with the number of its contiguous elements in
-            dst; the first of ``sources`` is then dst, in place of the concatenation. Empty if
-            nothing is concatenated.
+        program: the instructions for each element.
+        sources: the operands of the program. If the first one is a concatenation, dst is given in
+            its place, since both have the same layout.
+        dst: the result of the program.
+        pieces: the tensors that are concatenated, each with the number of its elements that are
+            contiguous in the concatenation. Empty if no operand is a concatenation.
     """
     if 0 in dst.dims.values():
         return  # there is nothing to write
@@ -307,5 +316,8 @@ def _strides(source: PTensor, dst: PTensor) -> list[int]:
 
 
 def _axis_keys(layout: Layout) -> Iterator[tuple[str, int]]:
-    """Yield (dim, unit) of each axis, which identify it: blocks of a dim may have equal sizes."""
+    """Yield (dim, unit) for each axis of a layout. No two axes have the same pair.
+
+    The unit is how much the index of the dim grows from one position of the axis to the next.
+    """
     return zip((axis.dim for axis in layout.axes), layout.units, strict=True)

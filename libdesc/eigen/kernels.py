@@ -24,7 +24,7 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box, Frames, Kernel, Sizes, Window
 
-#: The element types that every kernel here supports.
+#: The element types that every kernel of this module supports.
 DTYPES = ("f32",)
 #: The element types of products of matrices and convolutions.
 MULTIPLIED = ("f32", "s32")
@@ -33,7 +33,7 @@ ITEMSIZES = (1, 2, 4, 8)
 
 
 def _channels_last(x: VTensor) -> Layout:
-    """Return the plain layout with those of the dims D, H, W and C last that a tensor has."""
+    """Return a tensor's plain layout that ends with D, H, W, C, as far as it has these dims."""
     return _last(x, [dim for dim in "DHWC" if dim in x.dims])
 
 
@@ -86,8 +86,10 @@ class Slide(NamedTuple):
     """A window that slides over an image.
 
     Attributes:
-        kernel, strides, dilations: one number per spatial dim, in elements.
-        pads: elements at the beginnings of all spatial dims, then at all ends.
+        kernel: the size of the window along each spatial dim, in elements.
+        strides: for each spatial dim, the distance from one position of the window to the next.
+        dilations: for each spatial dim, the distance between neighbouring elements of the window.
+        pads: number of elements that are added before each spatial dim, then after each.
     """
 
     kernel: Sizes
@@ -162,8 +164,8 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
 def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
     """Return the routine of the mean of each channel over whole images, in any layout.
 
-    ``slide`` is a window of the size of an image; a pooling computes the mean if src is produced
-    with channels last.
+    If src is produced with channels last, the routine is a pooling by ``slide``, a window of the
+    size of an image; else it is a reduction, which does not use ``slide``.
     """
     if src.dtype in DTYPES and produced(src) == _channels_last(src):
         return pooling("avg_exclude_padding", src, dst, slide)
@@ -179,7 +181,8 @@ def largest_place(
         src, dst: the images.
         indices: gets the index of each maximum among all elements of src in the order N C D H W.
         slide: the window.
-        column_major: True if the first spatial dim is the fastest in this order.
+        column_major: True if the elements are counted in the order N C W H D instead, with the
+            first spatial dim fastest.
     """
 
     def run(x: PTensor, *results: PTensor) -> None:
@@ -191,7 +194,9 @@ def largest_place(
 
 
 def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
-    """Return a window as the native kernels take it, see ``_eigen.pyi``: with 3 spatial dims."""
+    """Return how the window ``slide`` moves over src to make dst, as a ``Window`` of
+    ``_eigen.pyi``.
+    """
     return _native_window(src.size("N"), src.size("C"), _spatial(src), _spatial(dst), slide)
 
 
@@ -200,7 +205,7 @@ def _spatial(tensor: PTensor) -> list[int]:
 
 
 def _native_window(images: int, channels: int, before: Sizes, after: Sizes, slide: Slide) -> Window:
-    """Return a window as the native kernels take it: with dims of size 1 it has 3 spatial dims.
+    """Return a ``Window`` of ``_eigen.pyi``; dims of size 1 are added up to three spatial dims.
 
     Args:
         images, channels: number of images, and of channels.
@@ -264,15 +269,19 @@ def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: 
 
 
 def _planes(tensor: VTensor) -> Layout:
-    """Return the plain layout N C D H W, without dims that a tensor lacks."""
+    """Return a tensor's plain layout in the order N C D H W, without the dims that the tensor
+    lacks.
+    """
     return Layout.plain(dim for dim in "NCDHW" if dim in tensor.dims)
 
 
 def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
-    """Return the routine of Col2Im: windows are added up in an image, each where it was cut out.
+    """Return the routine of Col2Im: windows are added to an image, each at the position from which
+    it was cut out.
 
     Args:
-        src: the windows, N K L: K are the elements of a window in all channels, L the windows.
+        src: the windows, with dims N K L. Index of L: which window. Index of K: which of its
+            elements, in all channels.
         dst: the image.
         windows: number of windows along each spatial dim.
         slide: the window.
@@ -287,13 +296,15 @@ def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
 
 
 def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) -> Routine:
-    """Return the routine of a deformable convolution: offsets shift where src is sampled.
+    """Return the routine of a deformable convolution: src is sampled at positions that ``offsets``
+    shift.
 
     Args:
         tensors: src, weights, offsets, an optional mask, dst.
         slide: the window.
         groups: number of groups of the convolution.
-        parts: number of groups of channels that have offsets of their own.
+        parts: number of groups of channels for the offsets: the channels of such a group have the
+            same offsets.
     """
     src, weights, *bends, dst = tensors
 
@@ -308,11 +319,13 @@ def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) 
 
 
 def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Routine:
-    """Return the routine of MaxUnpool: dst has src's elements at the given indices, else 0.
+    """Return the routine of MaxUnpool: each element of src goes to the position in dst that
+    ``indices`` has for it; all other elements of dst are 0.
 
     Args:
         src, indices, dst: the operands.
-        counted: spatial sizes of the image whose elements ``indices`` count.
+        counted: the spatial sizes of the image whose elements ``indices`` number; dst may be
+            larger.
     """
 
     def run(x: PTensor, *others: PTensor) -> None:
@@ -344,8 +357,8 @@ def fourier(tensors: Sequence[VTensor], wants: Sequence[Layout], frames: Frames)
 
     Args:
         tensors: x, an optional window, and y.
-        wants: the layouts of ``tensors``: plain; the last dims are the one that is transformed, and
-            the one of the parts of a complex number.
+        wants: the layouts of ``tensors``, all plain. The transformed dim is the last one; only the
+            dim of real and imaginary part, if the tensor has one, comes after it.
         frames: the sizes and attributes, see ``Frames`` in ``_eigen.pyi``.
     """
 

@@ -1,4 +1,6 @@
-"""Changes of layout, concatenations and pads as lists of boxes of memory, which are copied."""
+"""Changes of layout, concatenations and pads as boxes that are copied. A box is a part of memory
+with a shape and strides.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,22 @@ from vtensor.language.dims import is_one
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
-#: The most boxes of a native copy; a change of layout in more is declined.
+#: The most boxes that one native copy may have; a change of layout that needs more is declined.
 MAX_BOXES = 4096
 
-#: The fewest elements that must be contiguous in an operand that has another layout than dst: with
-#: fewer, a routine declines to read the operand in place.
+#: How many elements must at least follow one another in memory in an operand whose layout is not
+#: that of dst. If they are fewer, routines decline to read the operand in place.
 MIN_RUN = 16
 
 
 class Region(NamedTuple):
-    """A box of a tensor's memory: shape, offset of its first element, strides; all in elements."""
+    """A box of a tensor's memory.
+
+    Attributes:
+        shape: its sizes, in elements.
+        offset: of its first element, in elements from the first element of the tensor.
+        strides: from one element to the next along each of its axes, in elements.
+    """
 
     shape: Sequence[int]
     offset: int
@@ -61,17 +69,20 @@ def _bound(at: int | None, missing: int, size: int) -> int:
 
 
 def copied(source: int, read: Region, write: Region) -> Box:
-    """Return a box that copies the region ``read`` of a source to the region ``write`` of dst.
+    """Return a box for the copy kernel: the region ``read`` of a source goes to the region
+    ``write`` of dst.
 
     Args:
-        source: the index of the source.
+        source: the index of the source among the kernel's sources.
         read, write: regions of the same shape.
     """
     return (source, write.shape, read.offset, read.strides, write.offset, write.strides, 0)
 
 
 def filled(write: Region, bits: int) -> Box:
-    """Return a box that fills the region ``write`` of dst with elements of the given bits."""
+    """Return a box for the copy kernel: all elements of the region ``write`` of dst get the value
+    ``bits``.
+    """
     return (-1, write.shape, 0, [0] * len(write.shape), write.offset, write.strides, bits)
 
 
@@ -95,7 +106,7 @@ def changes(source: PTensor, target: PTensor) -> list[Box]:
 
 
 class DimPart(NamedTuple):
-    """A part of a dim: ``size`` indices that are ``unit`` apart."""
+    """Indices of a dim: ``size`` of them, each ``unit`` above the one before."""
 
     dim: str
     unit: int
@@ -103,9 +114,10 @@ class DimPart(NamedTuple):
 
 
 def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[DimPart] | None:
-    """Return the axes of the first layout, cut at the blocks of the other layouts.
+    """Return the axes of the first layout, cut into parts at the blocks of all other layouts.
 
-    None if block sizes of a dim do not divide one another or the dim's size.
+    None if the block sizes of a dim do not divide one another, or do not divide the size of the
+    dim.
 
     Args:
         layouts: at least one layout.
@@ -134,7 +146,9 @@ def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[DimPar
 
 
 def strides_along(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, int]) -> list[int]:
-    """Return an operand's strides in elements along axes; 0 where it is repeated or has size 1.
+    """Return an operand's stride along each of ``axes``, in elements.
+
+    It is 0 along an axis where the operand is repeated or has size 1.
 
     Args:
         axes: the axes that all operands of a call share.
@@ -146,9 +160,10 @@ def strides_along(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, in
 
 
 def _repeats(axis: DimPart, dims: Mapping[str, int]) -> bool:
-    """Return whether an operand has no stride along an axis.
+    """Return whether an operand's stride along an axis is 0.
 
-    It is repeated there, or it or the axis has size 1 there, or it is empty.
+    That is so if the operand is repeated along the axis, if it or the axis has size 1, or if the
+    operand has no elements.
 
     Args:
         axis: the axis.
@@ -161,7 +176,7 @@ def _repeats(axis: DimPart, dims: Mapping[str, int]) -> bool:
 
 
 def run_length(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, int]) -> int:
-    """Return how many elements of an operand are contiguous in the order of these axes.
+    """Return how many elements of an operand follow one another in memory in the order of ``axes``.
 
     Args:
         axes: the axes, slowest first.
@@ -176,7 +191,8 @@ def run_length(axes: Sequence[DimPart], layout: Layout, dims: Mapping[str, int])
 
 
 class Indices(NamedTuple):
-    """Indices of a dim: start + i * length + j * length' + ..., for all i < count, j < count', ...
+    """Indices of a dim at regular distances: start + i * length + j * length' + ..., for all i <
+    count, j < count', ...
 
     Attributes:
         start: the first index.
@@ -193,9 +209,9 @@ def too_many(source: Layout, target: Layout, extents: Mapping[str, int]) -> bool
 
 
 def cuts(source: Layout, target: Layout, extents: Mapping[str, int]) -> list[list[Indices]]:
-    """Return a list per dim: pieces that together have each index of the dim once.
+    """Return a list for each dim: pieces of its indices, which together have each index once.
 
-    Within a piece both layouts have constant strides. A list ends after ``MAX_BOXES`` + 1 pieces.
+    Both layouts have constant strides along a piece. A list has at most ``MAX_BOXES`` + 1 pieces.
 
     Args:
         source, target: the layouts.
@@ -212,7 +228,8 @@ def cuts(source: Layout, target: Layout, extents: Mapping[str, int]) -> list[lis
 
 
 def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
-    """Yield pieces of the indices begin to end - 1 that cross no boundary between blocks.
+    """Yield the indices from ``begin`` to ``end - 1`` in pieces that cross no boundary between
+    blocks.
 
     Args:
         begin, end: the range.
@@ -249,13 +266,14 @@ def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Indices]:
 def strided(
     layout: Layout, pieces: Sequence[Indices], extents: Mapping[str, int], dims: Iterable[str]
 ) -> Region:
-    """Return the region of a tensor's memory with the elements at given indices.
+    """Return the part of a tensor's memory that has the elements at given indices.
 
     Args:
         layout: the tensor's layout.
         pieces: the indices along each of ``dims``.
         extents: the tensor's sizes by dim.
-        dims: the dims of the region; the stride of one that the tensor lacks is 0.
+        dims: the dims along which the result has axes. Along a dim that the tensor lacks, the
+            stride is 0.
     """
     begin = dict.fromkeys(extents, 0)
     rows = list(zip(dims, pieces, strict=True))

@@ -24,19 +24,20 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Places, Run
 
-#: The element types that can be moved.
+#: The element types that can be copied: those of 1, 2, 4 or 8 bytes.
 MOVED = tuple(name for name, size in ITEMSIZE.items() if size in (1, 2, 4, 8))
-#: The element types that can be compared, and added up or multiplied one after another.
+#: The element types of comparisons, and of running sums and products.
 COMPARED = ("f64", "f32", "f16", "bf16", "s64", "s32", "s8", "u8")
 
 
 class SameLayout(Routine):
-    """A routine whose operands all have the first one's layout, restricted to their own dims.
+    """A routine whose operands all have the same layout; an operand that lacks dims has it without
+    these dims.
 
     Args:
         tensors: the operands in the order of the call; the first one has the dims of all.
-        run: makes the call.
-        unblocked: the dims that must not be blocked; None means all dims.
+        run: makes the call; it gets a PTensor for each of ``tensors``.
+        unblocked: the dims that must have no blocks; None means all dims.
     """
 
     def __init__(
@@ -49,11 +50,10 @@ class SameLayout(Routine):
         self.unblocked = set(tensors[0].dims if unblocked is None else unblocked)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return, by operand index, the layout in which the first operand is produced.
+        """Return a layout by operand index: that in which the first operand is produced.
 
-        It is restricted to the operand's own dims.
-
-        Blocks of the dims ``unblocked`` are left out.
+        Each operand gets it without the dims that it lacks, without an encoding, and without blocks
+        of the dims ``unblocked``.
         """
         lead = call.operands[0].produced_layout
         if lead is None or lead.is_any or set(lead.dims) != self.tensors[0].dims.keys():
@@ -83,14 +83,14 @@ class SameLayout(Routine):
 
 
 def picked(x: VTensor, y: VTensor, runs: Mapping[str, Sequence[Run]], value: float = 0) -> Routine:
-    """Return the routine that copies the elements of x at indices that are known beforehand.
+    """Return the routine that copies elements of x to y, from indices that are known before a run.
 
     Args:
         x, y: the same dims.
-        runs: by dim, the index in x of each element of y, as runs (count, first index, stride).
-            The elements of a run whose first index is -1 come from no element of x. A missing dim
-            is copied whole.
-        value: the number that such elements get.
+        runs: by dim, from which index in x the elements of y are taken, one after another: (count,
+            first index in x, stride) for ``count`` elements each. A first index of -1 means that
+            these elements come from no element of x. A missing dim is copied whole.
+        value: the number for the elements of y that come from no element of x.
     """
     bits = bits_of(value, y.dtype)
 
@@ -121,7 +121,7 @@ def bits_of(value: float, dtype: str) -> int:
 
 
 def runs_of(places: Iterable[int]) -> list[Run]:
-    """Return indices as runs (count, first index, stride); -1 stands for no index.
+    """Return indices as a list of (count, first index, stride). An index of -1 stands for no index.
 
     >>> runs_of([3, 4, 5, 5, 5, -1, -1])
     [(3, 3, 1), (2, 5, 0), (2, -1, 0)]
@@ -185,21 +185,24 @@ def expanded(x: VTensor, y: VTensor) -> Routine:
 
 
 def squares(x: VTensor, y: VTensor, block: int, columns_first: bool) -> Routine:
-    """Return the routine of DepthToSpace or SpaceToDepth: squares of pixels to channels, or back.
+    """Return the routine of DepthToSpace or SpaceToDepth, which moves squares of pixels to
+    channels, or back.
 
     Args:
-        x, y: the images; the deeper one has block * block times as many channels.
+        x, y: the images. The deeper one has block * block times as many channels as the other.
         block: height and width of a square.
-        columns_first: True for ONNX's mode CRD, False for DCR. Channel c of C, at pixel p of a
-            square, is channel c * block * block + p of the deeper image, or p * C + c for DCR.
+        columns_first: True for ONNX's mode CRD, False for DCR. Let the other image have C channels.
+            Its channel c at pixel p of a square is the channel c * block * block + p of the deeper
+            image for CRD, and p * C + c for DCR.
     """
 
     def region_of(tensor: PTensor, deep: bool, sizes: Mapping[str, int]) -> Region:
-        """Return a tensor's memory as a region N, C, i, j, H, W: pixel (i, j) of square (H, W).
+        """Return a tensor's memory as a box with the axes N, C, i, j, H, W, for pixel (i, j) of
+        square (H, W).
 
         Args:
             tensor: x or y.
-            deep: True if it is the one with more channels.
+            deep: True if ``tensor`` is the one with more channels.
             sizes: N, H and W of the deeper image, C of the other one.
         """
         step = _steps(tensor)
@@ -228,7 +231,8 @@ def diagonal(x: VTensor, y: VTensor, order: Sequence[str], k: int) -> Routine:
     Args:
         x, y: the operands, with the same dims.
         order: the dims of rows and columns.
-        k: the diagonal: 0 is the main one, larger is to the right.
+        k: which diagonal: 0 is the main one, 1 the next one to the right, -1 the next one to the
+            left.
     """
 
     def run(_: PTensor, dst: PTensor) -> None:
@@ -263,14 +267,15 @@ def triangle(x: VTensor, y: VTensor, order: Sequence[str], k: int, upper: bool) 
 def gather(
     x: VTensor, i: VTensor, y: VTensor, wants: Sequence[Layout], axes: Sequence[str], row: str = ""
 ) -> Routine:
-    """Return the routine that copies the elements of x at given indices to y.
+    """Return the routine that copies to y the elements of x at the indices in i.
 
     Args:
-        x, i, y: source, indices and result.
-        wants: the layouts of x, i and y, all plain: in y's the dims of i come first, in x's the
-            dims that are copied whole come last.
+        x, i, y: the source, the indices, and the result.
+        wants: the layouts of x, i and y, all plain. In that of y the dims of i come first; in that
+            of x the dims that are copied whole come last.
         axes: the dims of x that are indexed.
-        row: the dim of i with one index for each of ``axes``; empty for a single axis.
+        row: the dim of i along which it has an index for each of ``axes``; empty if there is a
+            single axis.
     """
 
     def run(src: PTensor, indices: PTensor, dst: PTensor) -> None:
@@ -288,7 +293,8 @@ def scatter(
     reduction: str,
     row: str = "",
 ) -> Routine:
-    """Return the routine that copies x to y, and combines elements at given indices with updates.
+    """Return the routine that copies x to y and combines the elements of y at given indices with
+    ``updates``.
 
     Args:
         tensors: x, indices, updates and y.
@@ -308,12 +314,13 @@ def scatter(
 
 
 def _positions(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row: str) -> Places:
-    """Return the indexed elements of x as ``Places``, see ``_eigen.pyi``.
+    """Return where the indices i point in x, as ``Places`` of ``_eigen.pyi``.
 
     Args:
         x: the tensor that the indices point into.
         i: the indices.
-        picked: the elements that are gathered, or the updates.
+        picked: the result of a gather, or the updates of a scatter: it has an element for each one
+            that is read or written in x.
         axes, row: see ``gather``.
     """
     steps, along = _steps(x), _steps(i)
@@ -333,7 +340,8 @@ def _positions(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row
 
 
 def one_hot(i: VTensor, values: VTensor, y: VTensor, depth: int) -> Routine:
-    """Return the routine of OneHot: one value at each index along y's last dim, another elsewhere.
+    """Return the routine of OneHot: along the last dim of y one value at the index that i gives,
+    and another value elsewhere.
 
     Args:
         i: the indices.
@@ -351,12 +359,12 @@ def one_hot(i: VTensor, values: VTensor, y: VTensor, depth: int) -> Routine:
 
 
 def reverse_sequence(tensors: Sequence[VTensor], wants: Sequence[Layout]) -> Routine:
-    """Return the routine that copies x with the first elements of each sequence reversed.
+    """Return the routine that copies sequences, with the first elements of each in reverse order.
 
     Args:
-        tensors: x, lengths (how many elements of each sequence are reversed) and y.
-        wants: the layouts of ``tensors``, plain; x's first dim is the batch, the second one
-            runs along the sequences.
+        tensors: x; how many elements of each of its sequences are reversed; and y.
+        wants: the layouts of ``tensors``, all plain. In that of x the first dim is the batch, and
+            the second one runs along the sequences.
     """
 
     def run(src: PTensor, lengths: PTensor, dst: PTensor) -> None:
@@ -369,7 +377,9 @@ def reverse_sequence(tensors: Sequence[VTensor], wants: Sequence[Layout]) -> Rou
 
 
 def _around(x: PTensor, axis: str) -> tuple[int, int, int]:
-    """Return the numbers of elements before a dim, along it, and after it, in x's layout."""
+    """Return three products of sizes in x's layout: of the dims before ``axis``, of ``axis``
+    itself, and of the dims after it.
+    """
     shape, at = x.required_layout.physical_shape(x.dims), x.required_layout.dims.index(axis)
     return prod(shape[:at]), shape[at], prod(shape[at + 1 :])
 
@@ -444,13 +454,14 @@ def running(
 
 
 def overwritten(tensors: Sequence[VTensor], axis: str, batch: str, circular: bool) -> Routine:
-    """Return the routine that copies a tensor with some elements along a dim overwritten.
+    """Return the routine that copies a tensor and overwrites some indices along one of its dims.
 
     Args:
-        tensors: the tensor, the update, optional starts (s64), and dst. A start is the first index
-            along ``axis`` that is overwritten; without starts it is 0.
+        tensors: the tensor; the update, which has the new elements; optionally the starts, of type
+            s64; and dst. A start is the first index along ``axis`` that is overwritten. Without
+            starts it is 0.
         axis: the dim along which elements are overwritten.
-        batch: the dim of the starts.
+        batch: the dim along which starts differ.
         circular: True if index 0 follows the last index, so that an update may go past the end.
     """
     past, update, *starts, _ = tensors

@@ -22,11 +22,12 @@ load_baseline = _levels.baseline
 
 @pure
 def joined(strides: list[int], counts: Sequence[int], steps: Sequence[int]) -> list[int]:
-    """Return ``strides``, then the offset of each row, in elements.
+    """Return ``strides``, then for each row its offset from the first row, in elements.
 
     Args:
         strides: the first part of the result.
-        counts, steps: number of rows and distance between rows along each axis, slowest first.
+        counts, steps: rows are numbered along several axes, the slowest first. For each axis, the
+            number of its positions, and the distance in elements from one position to the next.
     """
     begins = [0]
     for count, step in zip(counts, steps, strict=True):

@@ -1,4 +1,4 @@
-"""Normalizations by statistics of the elements themselves, over any dims."""
+"""Normalizations of a tensor over any of its dims, by statistics of its own elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
 
-#: The texts of an expression that adds an operand to a value.
+#: The texts of the expressions that add an operand, x1, to a value, x0.
 SUMS = ("add(x0, x1)", "add(x1, x0)")
 
 #: The element types of normalizations.
@@ -32,20 +32,23 @@ def normalization(
 ) -> Routine:
     """Return the routine of a normalization over some dims.
 
-    In the layout of src and dst these dims come last. They may also be in the layout in which src
-    is produced, if at least ``MIN_RUN`` elements are contiguous in it.
+    src and dst have one layout. Either the normalized dims come last in it, or it is the layout in
+    which src is produced, with at least ``MIN_RUN`` contiguous elements along these dims.
 
     Args:
         kind: ``layer``, ``rms``, ``mean_variance``, ``l1`` or ``l2``.
         src: any dims.
-        parameters: none, a scale, or a scale and a shift; of dims of src and one element type.
-        results: dst, and for ``layer`` the mean, and the factor of (src - mean).
+        parameters: empty, or a scale, or a scale and a shift. They have dims of src, and one
+            element type.
+        results: dst; for ``layer`` also the mean, and the factor by which (src - mean) is
+            multiplied.
         axes: the dims that statistics are taken over.
-        epsilon: added to keep the factor finite.
+        epsilon: number that is added to the variance, standard deviation or mean square, so that
+            the factor stays finite.
         follow: at most one follower, which adds a shift; ``parameters`` is then a scale.
 
     Raises:
-        Decline: it cannot fuse a follower.
+        Decline: the routine cannot fuse a follower.
     """
     parameters = [*parameters, *_shifts(src, parameters, follow)]
     order = [*(dim for dim in src.dims if dim not in axes), *axes]
@@ -77,11 +80,11 @@ def normalization(
 def _parts(
     order: Sequence[str], reduced: int, layouts: Sequence[Layout], dims: Mapping[str, int]
 ) -> list[DimPart] | None:
-    """Return the dims in ``order`` as parts, cut at the blocks of all layouts.
+    """Return the dims ``order`` as parts, cut at the blocks of all layouts.
 
-    None if block sizes of a dim do not divide one another. The parts of the last ``reduced`` dims
-    are sorted by the first layout's strides, largest first: their order does not change the
-    statistics.
+    None if the block sizes of a dim do not divide one another. The statistics are taken over the
+    last ``reduced`` dims. Since the order of their parts does not matter for that, these are sorted
+    by their strides in the first layout, the largest first.
     """
     parts = nested([Layout.plain(order), *layouts], dims)
     if parts is None:
@@ -98,7 +101,8 @@ def _parts(
 
 
 def _produced_in_runs(src: VTensor, order: Sequence[str], reduced: int) -> Iterator[Layout]:
-    """Yield the layout in which src is produced, if ``MIN_RUN`` elements are contiguous in it.
+    """Yield the layout in which src is produced, if at least ``MIN_RUN`` elements follow one
+    another in it in the order of ``order``.
 
     Otherwise yield nothing.
 
@@ -121,7 +125,7 @@ def _shifts(
     """Yield the shifts that followers add.
 
     Raises:
-        Decline: a follower is no sum with a shift, or there are several followers.
+        Decline: a follower does not add a shift, or there are several followers.
     """
     for follower in follow:
         others = [operand.dtype for operand in follower.operands]

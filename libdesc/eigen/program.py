@@ -1,7 +1,8 @@
-"""Programs: expressions compiled for the native kernel, which computes them in one pass.
+"""Programs: lists of instructions, compiled from an expression, that the native kernel computes for
+each element in one pass.
 
-A value of a program is f32 or s64. Floats up to f32 and truth values are f32. Integers are s64; the
-result gets their lower bits.
+A value of a program is an f32 or an s64. Operands of floating-point types up to f32, and truth
+values, become f32. Integers become s64; an integer result is stored by its lower bits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ptensor.evaluation import Decline
 from vtensor.language.expression import Expression
 from vtensor.language.records import dataclass
 
-#: The two kinds of values.
+#: The two kinds of values that a program computes with.
 FLOAT, INTEGER = "f32", "s64"
 
 #: The element types of operands and results.
@@ -24,7 +25,8 @@ TYPES = ("f32", "f16", "bf16", "s64", "s32", "s16", "s8", "u32", "u16", "u8", "b
 #: The most operands and constants of a program, together: the native kernel takes no more.
 MAX_INPUTS = 32
 
-#: The functions that are computed on integers. For other functions integers become floats first.
+#: The functions that a program can compute on integers. For any other function, integers are
+#: converted to floats first.
 INTEGERS = frozenset(
     (
         *("add", "sub", "mul", "div", "mod", "fmod", "neg", "abs", "sign", "max", "min"),
@@ -34,7 +36,8 @@ INTEGERS = frozenset(
 #: The functions whose result is a truth value.
 TRUTHS = frozenset(("eq", "lt", "le"))
 
-#: A function, such as ``"add f32"``, and the numbers of its argument values.
+#: (function, arguments): a function such as ``"add f32"``, and for each argument the number of a
+#: value of the program.
 Instruction = tuple[str, list[int]]
 
 
@@ -42,7 +45,8 @@ Instruction = tuple[str, list[int]]
 class Program:
     """An expression as a list of instructions.
 
-    Values are numbered: operands, then constants, then the results of instructions.
+    Its values are numbered: first the operands, then the constants, then the result of each
+    instruction.
 
     Attributes:
         types: the element types of the operands, then that of the result.
@@ -64,8 +68,8 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
         types: the element types of the operands, then that of the result.
 
     Raises:
-        Decline: an element type is not among ``TYPES``, an integer meets a fraction or a power, or
-            there are more than ``MAX_INPUTS`` operands and constants.
+        Decline: an element type is not among ``TYPES``, an integer is combined with a fraction or
+            raised to a power, or there are more than ``MAX_INPUTS`` operands and constants.
 
     >>> compiled(lambda x: (x * 2).max(0), ["f32", "f32"]).instructions
     [('mul f32', [0, 1]), ('max f32', [3, 2])]
@@ -77,17 +81,19 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
 
 
 def kind_of(dtype: str) -> str:
-    """Return the kind, FLOAT or INTEGER, of the value that an element of this type becomes."""
+    """Return the kind of value, FLOAT or INTEGER, that an element of the type ``dtype`` becomes in
+    a program.
+    """
     return INTEGER if dtype[0] in "su" else FLOAT
 
 
 class _Value(NamedTuple):
-    """A value of a program.
+    """A value of a program that is being compiled.
 
     Attributes:
         kind: FLOAT or INTEGER.
         where: ``operand``, ``constant``, or ``code`` for the result of an instruction.
-        number: its number among the operands, the constants or the instructions.
+        number: its index among the operands, among the constants or among the instructions.
     """
 
     kind: str
@@ -96,7 +102,9 @@ class _Value(NamedTuple):
 
 
 class _Compiler:
-    """A compiler of one expression; values are numbered after all constants are known."""
+    """A compiler of one expression. Values get their final numbers at the end, when all constants
+    are known.
+    """
 
     def __init__(self, types: Sequence[str], operands: Sequence[Expression]) -> None:
         self._types = list(types)

@@ -33,8 +33,8 @@ def recurrent(
             last states.
         cell: ``rnn``, ``gru``, ``lbr_gru`` or ``lstm``.
         direction: ``forward``, ``reverse`` or ``bidirectional``.
-        functions: the activations of the gates, of one direction after the other: ONNX's name in
-            lower case, alpha, beta.
+        functions: the activation functions of the gates, for one direction after the other: (ONNX's
+            name in lower case, alpha, beta).
         given: names of the optional inputs, in order: ``bias``, ``lengths``, ``hidden``, ``cell``,
             ``peepholes``.
         clip: bound on the magnitude of the activations' inputs; 0 means no bound.

@@ -17,7 +17,7 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
-#: The element types that can be added up, and those that can be compared.
+#: The element types of sums, and those of maxima and minima.
 NUMBERS = ("f32", "f16", "bf16", "f64", "s64", "s32", "s8", "u8")
 ORDERED = (*NUMBERS, "bool")
 
@@ -54,9 +54,11 @@ class _Reduction(Routine):
 
 
 def _boxes(x: PTensor, y: PTensor, dims: Mapping[str, int]) -> list[Box]:
-    """Return boxes that pair the elements of x and of y along some dims, which y may lack.
+    """Return boxes of memory that pair elements of x with the elements of y that have the same
+    indices along ``dims``.
 
-    The list is empty if one of these dims, or y, has no elements.
+    y may lack some of ``dims``. The list is empty if y has no elements, or one of ``dims`` has size
+    0.
 
     Args:
         x, y: the operands.

@@ -25,12 +25,14 @@ Array = np.ndarray[Any, Any]
 
 
 def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> Routine:
-    """Return the routine of weighted sums of neighbours, one dim after another, as for resizing.
+    """Return the routine of weighted sums of neighbours, along one dim after another, as resizing
+    needs them.
 
     Args:
         x, y: the same dims.
-        taps: by dim, two matrices with a row for each index of y: indices in x, and the weights of
-            these elements in the sum. Weights of 0 are left out.
+        taps: by dim, two matrices, each with a row for each index of y. The first has the indices
+            in x of the elements that are summed, the second has their weights. Weights of 0 are
+            left out.
     """
 
     def run(src: PTensor, dst: PTensor) -> None:
@@ -75,10 +77,10 @@ def grid_sample(
 
 
 def roi_align(tensors: Sequence[VTensor], align: Align) -> Routine:
-    """Return the routine of RoiAlign: boxes of images, resampled to one size.
+    """Return the routine of RoiAlign: parts of images (boxes) are resampled to one common size.
 
     Args:
-        tensors: x, boxes, image indices of the boxes, and y.
+        tensors: x; the boxes; the index of the image in which each box is; and y.
         align: the sizes and attributes, see ``Align`` in ``_eigen.pyi``.
     """
     x, boxes, image, _ = tensors

@@ -24,11 +24,12 @@ NUMBERS = (*FLOATS, "s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
 def aligned(tensor: PTensor, like: PTensor) -> Array:
     """Return the array of an operand with one axis for each axis of ``like``, for broadcasting.
 
-    An axis that the operand lacks, or a block along which it is repeated, has length 1.
+    An axis that the operand lacks, or along whose dim it is repeated, has length 1.
 
     Args:
         tensor: the operand.
-        like: the output; both have one joint layout, restricted to their own dims.
+        like: the output. Both have the same layout; the operand has it without the dims that it
+            lacks.
     """
     array = tensor.data()
     lengths = dict(zip(tensor.required_layout.axes, array.shape, strict=True))
@@ -50,12 +51,12 @@ def windows(
 ) -> Array:
     """Return every window of an image as N C H' W' kh kw, a view of the padded image.
 
-    H' and W' count windows; kh and kw are the elements of a window.
+    The dims H' and W' are the positions of the window; kh and kw are the elements of a window.
 
     Args:
         x: N C and any number of spatial dims.
         kernel, strides, dilations: one number per spatial dim, in elements.
-        pads: all beginnings, then all ends; at least 0.
+        pads: elements added before each spatial dim, then after each; at least 0.
         fill: the value of the pads.
     """
     rank = len(kernel)
@@ -86,7 +87,7 @@ def convolution(
         x: N C and any number of spatial dims.
         w: O I h w, or G O I h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
         strides, dilations: one number per spatial dim, in elements.
-        pads: all beginnings, then all ends; at least 0.
+        pads: elements added before each spatial dim, then after each; at least 0.
     """
     groups, out, inner, *kernel = w.shape if w.ndim > x.ndim else (1, *w.shape)
     view = windows(wide(x), kernel, strides, pads, dilations)
@@ -114,7 +115,7 @@ def transposed_convolution(
         w: I O h w, or G I O h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
         strides, dilations: one number per spatial dim, in elements.
         extra: number of elements that are added at the end of each spatial dim.
-        pads: elements cut off at all beginnings, then at all ends.
+        pads: elements cut off before each spatial dim of the result, then after each.
     """
     if w.ndim > x.ndim:
         channels = w.shape[1]

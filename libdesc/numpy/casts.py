@@ -36,10 +36,10 @@ def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") 
             return values.astype(target.numpy)
         if bits(to) < 8:
             with np.errstate(invalid="ignore"):
-                return values.astype(target.numpy)  # it wraps, as in ONNX's own cases
+                return values.astype(target.numpy)  # it wraps, as in ONNX's test cases
         return convert(np.trunc(values), Encoding(from_numpy(values.dtype)), target)
     if values.dtype.kind in "iu" and to not in ("f32", "f64"):
-        values = values.astype(np.float32)  # as kernels do: two roundings where f32 lacks digits
+        values = values.astype(np.float32)  # rounds twice if f32 lacks digits, as kernels do
     if to in NARROW_FLOATS and saturate:
         largest = _largest(to)
         values = np.clip(values, -largest, largest)

@@ -29,7 +29,7 @@ def declared(tensor: VTensor) -> Layout:
 
 
 def anyhow(tensor: VTensor) -> Layout:  # noqa: ARG001  # called for each operand
-    """Return ANY; if each operand has it, all get the same layout, which may be any one."""
+    """Return ANY. All operands for which it is returned get one common layout, which may be any."""
     return Layout.ANY
 
 
@@ -46,12 +46,12 @@ def definition(
         ops: the operators' names.
         dtypes, when: as for ``invoker``.
         order: takes an operand and returns the layout in which the function needs it.
-        orders: takes the operator instance and all operands and returns a layout for each; it
-            replaces ``order`` if a layout depends on more than its own operand.
+        orders: used instead of ``order`` if the layout of an operand depends on other things. It
+            takes the operator instance and all operands, and returns a layout for each operand.
 
-    The function is called with the context, the operator instance and the operands as PTensors, in
-    a run; it writes every output. NumPy's floating-point warnings are off: infinities and NaN are
-    results.
+    In a run the function is called with the context, the operator instance and the operands as
+    PTensors. It writes every output. NumPy's floating-point warnings are off meanwhile, since
+    infinities and NaN are ordinary results.
     """
 
     def register(compute: Compute) -> Compute:

@@ -1,8 +1,11 @@
 """
 oneDNN's primitives as steps of native/include/vtensor/step.h.
 
-Arguments are verified before they reach oneDNN: ValueError for what is wrong, Unimplemented for
-what is right but has no kernel. Everything may be called from any thread.
+A function that makes a primitive checks its arguments before oneDNN gets them: it raises
+ValueError if they are wrong, and Unimplemented if oneDNN has no kernel for them. "Slots"
+are those of the primitive's step, in order. oneDNN chooses the layout of a ``Desc.any``.
+``attr`` None: no followers, strict arithmetic. All functions may be called from any
+thread.
 """
 
 from collections.abc import Sequence
@@ -12,28 +15,34 @@ class Unimplemented(RuntimeError):
 
 class Desc:
     """
-    The layout of a tensor in memory, or "any".
+    A tensor's dims, element type and layout.
 
-    Immutable, hashable. 1 to 12 dims of at least 0 elements each; a tensor with a dim of 0 has no
-    memory (nbytes is 0). Element types: f32, bf16, f16, s32, s8, u8.
+    The layout may be open (kind "any"): oneDNN chooses it when it makes a primitive.
+
+    Immutable, hashable. 1 to 12 dims of at least 0 elements each; a tensor with a dim of 0
+    has no memory (nbytes is 0). Element types: f32, bf16, f16, s32, s8, u8.
     """
 
     @staticmethod
     def any(dims: Sequence[int], dtype: str) -> Desc:
-        """Return sizes whose layout oneDNN chooses. ValueError: dims or dtype."""
+        """Return a descriptor with an open layout. ValueError: invalid dims or dtype."""
 
     @staticmethod
     def tag(dims: Sequence[int], dtype: str, tag: str) -> Desc:
         """
-        Return the layout of a tag of tags(). ValueError: dims, dtype, tag, its rank.
+        Return a descriptor in the layout of a format tag, one of tags().
+
+        ValueError: invalid dims or dtype, an unknown tag, or a tag for another rank.
         """
 
     @staticmethod
     def strided(dims: Sequence[int], dtype: str, strides: Sequence[int]) -> Desc:
         """
-        Plain, with a stride for each dim in elements; 0 repeats one element.
+        Return a descriptor without blocks, with one stride per dim, in elements.
 
-        ValueError: dims or dtype; a negative stride; elements that partly share memory.
+        A stride of 0 repeats one element along its dim.
+
+        ValueError: invalid dims or dtype; a negative stride; elements that partly share memory.
         """
 
     @property
@@ -42,11 +51,20 @@ class Desc:
     def dtype(self) -> str: ...
     @property
     def kind(self) -> str:
-        """ "blocked" (also if plain), "any", or "opaque": reorders only."""
+        """
+        The kind of layout: "blocked", "any" (open) or "opaque".
+
+        A layout without blocks is "blocked", too. The details of an opaque layout are oneDNN's;
+        only weights and the operands of reorders may have one.
+        """
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Of each dim's outer (unsplit) part, in elements; () unless blocked."""
+        """
+        The stride of each dim, in elements; () unless the kind is "blocked".
+
+        Of a dim in blocks it is the stride from one block to the next.
+        """
 
     @property
     def padded_dims(self) -> tuple[int, ...]: ...
@@ -54,40 +72,44 @@ class Desc:
     def padded_offsets(self) -> tuple[int, ...]: ...
     @property
     def inner_blocks(self) -> tuple[tuple[int, int], ...]:
-        """(size, dim) of each block, the outermost first; () unless blocked."""
+        """Each block, outermost first, as (elements, dim); () unless "blocked"."""
 
     @property
     def nbytes(self) -> int:
         """
-        From the buffer's address to the end of the last element, in bytes.
+        The bytes from the buffer's address to the end of the last element.
 
-        Pads and offset0 are included, what a large stride leaves behind the last element is not;
-        0 for any.
+        Pads and offset0 are included; a gap that a stride leaves after the last element is not.
+        0 if the layout is open.
         """
 
     @property
     def offset0(self) -> int:
-        """Where the first element lies, in elements after the buffer's address."""
+        """The offset of the first element from the buffer's address, in elements."""
 
     def reshape(self, dims: Sequence[int]) -> Desc:
         """
-        Return the same memory with other dims of as many elements.
+        Return a descriptor of the same memory with other dims of as many elements in all.
 
-        ValueError: another number of elements, or a form that cannot be seen so.
+        ValueError: another number of elements, or a layout in which the dims cannot be divided so.
         """
 
     def permute(self, perm: Sequence[int]) -> Desc:
         """
-        Return the same memory, dims renumbered as by numpy.transpose. ValueError: no permutation.
+        Return a descriptor of the same memory whose dim i is dim ``perm[i]`` of this one.
+
+        ValueError: ``perm`` is no permutation of the dims.
         """
 
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> Desc:
         """
-        Return a rectangular part of the same buffer (same address; offset0 grows).
+        Return a descriptor of a box: along each dim, ``dims`` elements from ``offsets`` on.
+
+        The buffer's address stays the same; offset0 grows.
 
         Raises:
-            ValueError: not inside, or not a blocked form.
-            Unimplemented: the part cuts a block.
+            ValueError: the box is not inside of the tensor, or the kind is not "blocked".
+            Unimplemented: the box cuts a block.
         """
 
     def __eq__(self, arg: object, /) -> bool: ...
@@ -96,50 +118,60 @@ class Desc:
 
 def tags() -> tuple[tuple[str, int], ...]:
     """
-    Return (name, rank) of every format tag, spelled canonically: ("aBcd16b", 4).
+    Return (name, rank) of each format tag, such as ("aBcd16b", 4).
+
+    Aliases such as "nchw" are left out.
     """
 
 class Attr:
     """
-    What follows a primitive, and its arithmetic.
+    A primitive's followers and arithmetic mode.
 
-    Immutable, hashable; each method returns a longer chain (of at most 32 followers), applied in
-    order to the primitive's result.
+    Immutable, hashable. Followers are fused operators, at most 32, which apply in order to
+    the primitive's result. Each method returns a new Attr with one follower more, or raises
+    ValueError if nothing more can follow.
     """
 
     def __init__(self, fpmath: str = "strict") -> None:
         """
-        ``fpmath``: what f32 may become: strict (itself), bf16, f16, tf32, any.
+        Start without followers. ValueError: ``fpmath`` is unknown.
+
+        ``fpmath``: the type that f32 operands may be converted to: "strict" (none), "bf16", "f16",
+        "tf32" or "any".
         """
 
     def sum(self, scale: float = 1.0) -> Attr:
-        """
-        dst = result + scale * dst: the step then reads dst too. ValueError: scale.
-        """
+        """Append dst = result + scale * (former dst). ValueError: ``scale`` is not finite."""
 
     def eltwise(self, alg: str, alpha: float = 0.0, beta: float = 0.0) -> Attr:
-        """dst = alg(result), alg of eltwise_algs(). ValueError: alg, or a NaN."""
+        """
+        Append dst = alg(result), where ``alg`` is one of eltwise_algs().
+
+        ``alpha``, ``beta``: the parameters of ``alg``. ValueError: ``alg`` is unknown, or a number
+        is NaN.
+        """
 
     def binary(self, alg: str, src1: Desc) -> Attr:
         """
-        dst = alg(result, src1), alg of binary_algs() but no comparison, src1 stretched.
+        Append dst = alg(result, src1), where src1 broadcasts to dst.
 
-        The follower at position n of the chain adds the argument "postn_src1".
-        ValueError: alg or src1.
+        ``alg``: one of binary_algs(), except comparisons. The follower at position n of the chain,
+        from 0 on, adds a slot "postn_src1" before dst.
+        ValueError: ``alg`` is unknown or a comparison, or ``src1`` is invalid.
         """
 
     def bounds(self, high: float) -> Attr:
         """
-        dst = min(max(result, 0), high), and NaN of NaN; nothing can follow it.
+        Append dst = min(max(result, 0), high), which keeps NaN, as the last follower.
 
-        ValueError: high is negative or NaN; the chain holds a sum.
+        ValueError: ``high`` is negative or NaN, or sum() comes before.
         """
 
     def gelu(self) -> Attr:
         """
-        dst = result * (1 + erf(result / sqrt(2))) / 2, of floats; nothing can follow it.
+        Append dst = result * (1 + erf(result / sqrt(2))) / 2 as the last follower.
 
-        ValueError: the chain holds a sum.
+        Only for a dst of floats. ValueError: sum() comes before.
         """
 
     @property
@@ -155,17 +187,17 @@ def reduction_algs() -> tuple[str, ...]: ...
 
 class Primitive:
     """
-    A kernel of oneDNN.
+    A kernel of oneDNN for one request.
 
-    Compiled at the first ``__vtensor_step__``. It runs with ``threads`` OpenMP threads, the number
-    of the thread that asked for it, whichever thread runs it.
+    The first ``__vtensor_step__`` compiles it. It always runs with ``threads`` OpenMP threads,
+    whichever thread runs it: the number that was set in the thread that made the primitive.
     """
 
     @property
     def kind(self) -> str: ...
     @property
     def kernel(self) -> str:
-        """oneDNN's name of the implementation, as in "jit:avx512_core"."""
+        """oneDNN's name of the implementation, such as "jit:avx512_core"."""
 
     @property
     def scratch_bytes(self) -> int: ...
@@ -174,24 +206,30 @@ class Primitive:
     @property
     def descs(self) -> dict[str, Desc]:
         """
-        By argument name, "any" replaced by what was chosen; scratch is not in it.
+        The descriptor of each slot but scratch, by the slot's name.
+
+        An open layout is replaced by the one that oneDNN chose.
         """
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Argument names in the order of the step; "scratch", if any, is last."""
+        """The names of the step's slots in order; "scratch", if any, is last."""
 
     def next_kernel(self) -> Primitive | None:
         """
-        Return the next implementation that oneDNN offers for the same request, or None.
+        Return the next implementation that oneDNN offers for the same request.
+
+        None if this is the last one.
         """
 
     def __vtensor_step__(self) -> object:
-        """Return a capsule with a step of native/include/vtensor/step.h."""
+        """Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it."""
 
     def compiling(self) -> object:
         """
-        Return a capsule with a step without memory that compiles this one, on any thread.
+        Return a capsule with a step without slots that compiles this primitive.
+
+        Any thread may run it. It ignores a failure, which ``__vtensor_step__`` then raises.
         """
 
     def __repr__(self) -> str: ...
@@ -208,10 +246,11 @@ def convolution(
     attr: Attr | None = None,
 ) -> Primitive:
     """
-    Convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
+    Make a convolution over 1 to 3 spatial dims; slots src, weights, bias (if given), dst.
 
-    src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one
-    number for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".
+    Dims: src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...
+    Strides, dilations (1: dense) and pads have one number for each spatial dim, in elements.
+    Any operand may be a ``Desc.any``.
     """
 
 def deconvolution(
@@ -226,18 +265,19 @@ def deconvolution(
     attr: Attr | None = None,
 ) -> Primitive:
     """
-    Transposed convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
+    Make a transposed convolution over 1 to 3 spatial dims.
 
-    As convolution, each element spread over a window of dst; pads are cut off, and an end pad
-    below 0, by less than a stride, adds. Any form may be "any".
+    Slots and dims as for convolution. Each element of src, times the filter, is added to a
+    window of dst. Pads are cut off dst; an end pad below 0, by less than a stride, makes dst
+    larger. Any operand may be a ``Desc.any``.
     """
 
 def resampling(alg: str, src: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
     """
-    src at dst's sizes along 1 to 3 spatial dims; arguments src, dst.
+    Make an interpolation of src to dst's sizes along 1 to 3 spatial dims; slots src, dst.
 
-    ``alg``: "nearest" or "linear". Element y of dst is at (y + 0.5) * src size / dst size - 0.5.
-    dst may be "any".
+    ``alg``: "nearest" or "linear". Element y of dst is the value of src at
+    (y + 0.5) * src size / dst size - 0.5. dst may be a ``Desc.any``.
     """
 
 def pooling(
@@ -252,57 +292,71 @@ def pooling(
     attr: Attr | None = None,
 ) -> Primitive:
     """
-    Pooling over 1 to 3 spatial dims; arguments src, dst.
+    Make a pooling over 1 to 3 spatial dims; slots src, dst.
 
-    ``kind``: "max", "avg_include_padding", "avg_exclude_padding". dst may be "any".
+    ``kind``: "max", "avg_include_padding" or "avg_exclude_padding". ``kernel``: the window's
+    sizes; these, strides, dilations (1: dense) and pads have one number for each spatial dim.
+    dst may be a ``Desc.any``.
     """
 
 def matmul(
     src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
 ) -> Primitive:
     """
-    src (... M K) times weights (... K N) plus bias; arguments src, weights, bias, dst.
+    Make a matrix product: src (... M K) times weights (... K N), plus bias.
 
-    Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst.
-    Any form may be "any".
+    Equal ranks of at least 2; leading dims of 1 broadcast; bias broadcasts to dst. Slots: src,
+    weights, bias (if given), dst. Any operand may be a ``Desc.any``.
     """
 
 def inner_product(
     src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
 ) -> Primitive:
     """
-    src (N C ...) times weights (O C ...), summed over C ..., plus bias.
+    Make an inner product: src (N C ...) times weights (O C ...), plus bias (O); dst is N O.
 
-    dst is N O, bias O. Arguments src, weights, bias, dst. Any form may be "any".
+    It sums over all dims but N and O. Slots: src, weights, bias (if given), dst. Any operand
+    may be a ``Desc.any``.
     """
 
 def eltwise(
     alg: str, src: Desc, dst: Desc, alpha: float = 0.0, beta: float = 0.0, attr: Attr | None = None
 ) -> Primitive:
     """
-    alg (of eltwise_algs()) on each element; arguments src, dst, which may be one memory.
+    Make an operation on each element: ``alg``, one of eltwise_algs().
+
+    ``alpha``, ``beta``: the parameters of ``alg``. Slots: src, dst, which may be the same
+    memory.
     """
 
 def binary(alg: str, src0: Desc, src1: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
     """
-    alg (of binary_algs()) on each pair; dims of 1 stretch; arguments src0, src1, dst.
+    Make an operation on pairs of elements: ``alg``, one of binary_algs().
+
+    Dims of 1 broadcast. Slots: src0, src1, dst.
     """
 
 def prelu(src: Desc, weights: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
     """
-    src, times weights where below 0; weights stretch; arguments src, weights, dst.
+    Make a PReLU: src, times weights where src is below 0; weights broadcast to src.
+
+    Slots: src, weights, dst.
     """
 
 def concat(
     axis: int, srcs: Sequence[Desc], dst: Desc | None = None, attr: Attr | None = None
 ) -> Primitive:
     """
-    Joins along a dim; arguments src0, src1, ..., dst. No dst: oneDNN chooses its form.
+    Make a concatenation along dim ``axis``; slots src0, src1, ..., dst.
+
+    Without ``dst``, oneDNN chooses the layout of the result.
     """
 
 def reorder(src: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
     """
-    Copies to another form or type (rounding to even, saturating); arguments src, dst.
+    Make a copy in another layout or element type; slots src, dst.
+
+    A conversion to integers rounds to even and saturates.
     """
 
 def batch_normalization(
@@ -315,9 +369,11 @@ def batch_normalization(
     attr: Attr | None = None,
 ) -> Primitive:
     """
-    (src - mean) / sqrt(variance + epsilon) * scale + shift for each channel (dim 1).
+    Make a normalization of each channel (dim 1).
 
-    Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements of f32.
+    dst = (src - mean) / sqrt(variance + epsilon) * scale + shift; with ``relu``, max(0,
+    that). mean, variance, scale and shift have one element of f32 for each channel. Slots:
+    src, mean, variance, scale (if ``scale``), shift (if ``shift``), dst.
     """
 
 def layer_normalization(
@@ -330,10 +386,12 @@ def layer_normalization(
     attr: Attr | None = None,
 ) -> Primitive:
     """
-    (src - mean) / sqrt(variance + epsilon) * scale + shift over the last dim.
+    Make a normalization over the last dim.
 
-    Arguments src, scale, shift, mean, variance, dst; mean and variance are results in the form of
-    ``stat``, which has src's dims but the last; scale and shift are vectors of f32.
+    dst = (src - mean) / sqrt(variance + epsilon) * scale + shift. mean and variance are
+    results with the descriptor ``stat``: f32 with src's dims but the last. scale and shift
+    have one element of f32 for each element of the last dim. Slots: src, scale (if
+    ``scale``), shift (if ``shift``), mean, variance, dst.
     """
 
 def recurrent(
@@ -353,20 +411,24 @@ def recurrent(
     alpha: float = 0.0,
 ) -> Primitive:
     """
-    Return a recurrent network of f32 with the given arguments.
+    Make a layer of a recurrent network of f32; a slot for each descriptor, by its name.
 
-    ``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or "logistic"),
-    "lstm" (gates i f c o), "gru" (u r o) or "lbr_gru", reset behind the product. ``direction``:
-    "forward", "reverse" or "bidirectional". Dims: src_layer T N C, weights 1 D I G O, bias 1 D G O,
-    weights_peephole 1 D 3 O, states 1 D N O, dst_layer T N D*O. Weights may be "any".
+    Args:
+        kind: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or
+            "logistic"), "lstm" (gates i f c o), "gru" (u r o), or "lbr_gru", which resets after
+            the product.
+        direction: "forward", "reverse" or "bidirectional".
+
+    Dims: src_layer T N C, weights_layer 1 D C G O, weights_iter 1 D O G O, bias 1 D G O (one
+    gate more for "lbr_gru"), weights_peephole 1 D 3 O, src_iter and dst_iter (with _c: an
+    lstm's cell state) 1 D N O, dst_layer T N D*O; T time steps, D directions, G gates, O
+    units. Weights may be a ``Desc.any``.
     """
 
 def softmax(
     src: Desc, dst: Desc, axis: int, log: bool = False, attr: Attr | None = None
 ) -> Primitive:
-    """
-    Softmax along a dim (0 to rank - 1), or its logarithm; arguments src, dst.
-    """
+    """Make a softmax along dim ``axis`` (0 to rank - 1), or its logarithm; slots src, dst."""
 
 def lrn(
     alg: str,
@@ -379,63 +441,71 @@ def lrn(
     attr: Attr | None = None,
 ) -> Primitive:
     """
-    src * (k + alpha / n * sum of squares over a window of n elements) ** -beta.
+    Make a local response normalization, over a window of n elements.
 
-    ``alg``: "across_channels" (n is size) or "within_channel" (n is size to the power of the number
-    of spatial dims); an odd size. Arguments src, dst.
+    dst = src * (k + alpha / n * sum of squares) ** -beta. ``alg``: "across_channels" (n is
+    size) or "within_channel" (n is size to the power of the number of spatial dims). ``size``
+    is odd. Slots: src, dst.
     """
 
 def reduction(
     alg: str, src: Desc, dst: Desc, p: float = 0.0, eps: float = 0.0, attr: Attr | None = None
 ) -> Primitive:
     """
-    alg (of reduction_algs()) over the dims where dst has 1 and src more; arguments src, dst.
+    Make a reduction by ``alg``, one of reduction_algs(); slots src, dst.
 
-    ``p`` (at least 1) and ``eps`` are those of the norms.
+    It reduces the dims of which dst has 1 element and src more. ``p``, at
+    least 1, and ``eps`` are the parameters of the norms.
     """
 
 def bounds_info() -> dict[str, int]:
     """
-    Return what Attr.bounds and Attr.gelu have cost so far; ordinary numbers cost nothing.
+    Return how often Attr.bounds and Attr.gelu needed work after a kernel of oneDNN.
 
-    ``searches``: results that were searched for a NaN since a flag of the processor said that there
-    may be one; ``repeats``: runs that were made again, without what they end in.
+    ``searches``: number of results that were searched for wrong numbers since a flag of the
+    processor said that there may be some; ``repeats``: number of runs that were repeated
+    without bounds or gelu, which were then applied exactly.
     """
 
 def cache_info() -> dict[str, int]:
     """
-    Return hits, misses, size and capacity of the cache of equal primitives.
+    Return the counts of the cache, in which equal requests find one primitive.
+
+    ``hits``, ``misses``: requests; ``size``: primitives that it holds, ``capacity`` at most.
     """
 
 def cache_let_go() -> None:
     """
-    Stop holding the primitives that the calling thread has made since its last call.
+    Release the primitives that the calling thread has made since its last call of this.
 
-    Those that a step holds, that were used last, or whose code oneDNN never frees stay.
+    A primitive stays if a step holds it, if it is among those used last, or if oneDNN never
+    frees its code.
     """
 
 def cache_clear() -> None:
-    """Forget all primitives and both counts."""
+    """Empty the cache, and set the counts of hits and misses to 0."""
 
 def set_kept_code_limit(limit: int) -> None:
     """
-    Limit the convolutions that are compiled to code that oneDNN never frees.
+    Limit the number of convolutions that are compiled to code that oneDNN never frees.
 
-    Beyond the limit a function of one element runs in a kernel of its own if oneDNN has one.
+    Beyond the limit, element-wise followers of a convolution run in kernels of their own, if
+    oneDNN has fast ones for them.
     """
 
 def set_cache_capacity(capacity: int) -> None:
     """
-    Hold at most ``capacity`` primitives, those used last; 0 holds none.
+    Set how many primitives the cache holds, those used last; 0: none.
 
-    Primitives that a step holds are found all the same; those whose code oneDNN never frees stay.
+    Primitives that a step holds are found all the same; those whose code oneDNN never frees
+    stay.
     """
 
 def isa() -> str:
     """
     Return the best instruction set for kernels ("avx2", "avx512_bf16", "amx", ...).
 
-    Asking fixes it for the process.
+    "none" below sse41. The call fixes the instruction set for the process.
     """
 
 def limit_isa(name: str) -> None:
@@ -445,12 +515,12 @@ def limit_isa(name: str) -> None:
     ``name``: "sse41", "avx", "avx2", "avx512", "avx512_bf16", "amx", ..., or "max" for no cap.
 
     Raises:
-        ValueError: unknown name.
+        ValueError: ``name`` is unknown.
         RuntimeError: oneDNN has fixed another instruction set already.
     """
 
 def version() -> str:
-    """Return the version of the loaded library, as in "3.2.0"."""
+    """Return the version of the loaded oneDNN, such as "3.2.0"."""
 
 def library_path() -> str:
-    """Return the file of the loaded library."""
+    """Return the path of the file of the loaded oneDNN."""

@@ -66,7 +66,8 @@ def computes(dtype: str) -> bool:
 
 
 def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
-    """Yield steps that measure peak speed: products of matrices that fit into caches, and a copy.
+    """Yield steps that measure peak speed when they are timed: products of matrices that fit into
+    caches, and a copy.
 
     Each comes as (kind, step, count), see ``RegisteredLibrary.peaks``.
 
@@ -99,9 +100,10 @@ def descriptor(tensor: PTensor) -> Desc:
 def both(
     row: Sequence[Layout], extents: Mapping[str, int], dtypes: Sequence[str]
 ) -> tuple[Desc, Desc]:
-    """Return the descriptors of one tensor in two layouts, for a reorder.
+    """Return oneDNN's descriptors of one tensor in two layouts, for a reorder.
 
-    If a layout has no descriptor, dims are split into the parts that both layouts share.
+    If a layout has no descriptor, each dim is described as several: its parts, cut at the blocks of
+    both layouts.
 
     Args:
         row: source and target layout.
@@ -135,9 +137,9 @@ def both(
 
 
 def _parts(dim: str, extent: int, row: Sequence[Layout]) -> Iterator[tuple[str, int, int]]:
-    """Yield the coarsest parts of a dim that no axis of the layouts cuts.
+    """Yield (dim, unit, size) for each part of a dim, cut at the blocks of all layouts.
 
-    Each is (dim, unit, size): ``size`` indices of the dim that are ``unit`` apart.
+    A part is ``size`` indices of the dim, from one to the next ``unit`` apart.
 
     Args:
         dim: the dim.

@@ -1,7 +1,10 @@
-"""Conversion between oneDNN's descriptors and VTensor's layouts.
+"""Conversion between VTensor's layouts and oneDNN's descriptors, which describe a tensor's memory
+to oneDNN.
 
-A descriptor numbers its dims. An ``order`` is the names of these dims, by number; "" stands for a
-dim of size 1 that the tensor lacks. In a descriptor all blocks are innermost.
+A descriptor has no names of dims, but numbers them 0, 1, ... An ``order`` has the name of each dim,
+by its number; "" stands for a dim of size 1 that the tensor lacks. In a descriptor all blocks are
+innermost. A *tag* is oneDNN's name of a memory order; a *pattern* is a memory order by dim numbers
+(``Pattern``).
 """
 
 from __future__ import annotations
@@ -21,14 +24,14 @@ from vtensor.errors import LayoutNotSupported
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc
 
-#: oneDNN's element types, by VTensor's names.
+#: The element types that oneDNN has, by their names in VTensor.
 DTYPES = ("f32", "bf16", "f16", "s32", "s8", "u8")
 
 #: Names of the dims of a descriptor, by number.
 Order = tuple[str, ...]
 
-#: The memory order of a descriptor: outer dims by number, slowest first, then its blocks as
-#: (size, dim), outermost first.
+#: The memory order of a descriptor: the numbers of its outer dims, slowest first; then each block
+#: as (size, number of its dim), outermost first.
 Pattern = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 _ACTIVATIONS: Order = ("N", "C", "D", "H", "W")
@@ -36,7 +39,8 @@ _WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
 
 
 def canonical_order(dims: Sequence[str] | Mapping[str, int]) -> Order:
-    """Return dims in oneDNN's order: N C D H W, or G O I d h w; others stay in the given order.
+    """Return the names of dims in oneDNN's order: N C D H W, or G O I d h w. Other names stay in
+    the given order.
 
     >>> canonical_order(["H", "W", "C", "N"])
     ('N', 'C', 'H', 'W')
@@ -96,9 +100,9 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
 def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     """Return the layout that a descriptor describes.
 
-    Several layouts may put all elements in the same places. One that has exactly the descriptor's
-    strides is preferred, also for dims of size 1, since oneDNN's kernels compare these; then the
-    one with the most usual order of dims.
+    Several layouts may put all elements at the same addresses. First choice is one that has exactly
+    the strides of the descriptor, even for dims of size 1, since oneDNN's kernels compare these
+    strides. Among several, the one with the most usual order of dims is taken.
 
     Args:
         desc: a descriptor of a primitive.
@@ -127,10 +131,10 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
 
 
 def _pattern(desc: Desc, order: Order) -> Pattern:
-    """Return the pattern of a descriptor.
+    """Return the pattern of a descriptor: its memory order, by the numbers of its dims.
 
-    If there are several, one with exactly the descriptor's strides is preferred, then one that has
-    a tag.
+    If several put the elements at the same addresses, one with exactly the descriptor's strides is
+    preferred, then one for which oneDNN has a tag (a name).
 
     Raises:
         LayoutNotSupported: no pattern without gaps puts the elements where the descriptor does.
@@ -167,10 +171,10 @@ def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
 
 @lru_cache(maxsize=4096)
 def _tag(pattern: Pattern) -> str | None:
-    """Return oneDNN's tag for a pattern; None if it has none.
+    """Return oneDNN's tag for a pattern: its name of this memory order. None if it has none.
 
-    Most tags are spelled like their pattern. The table of all tags, which is slow to make, is only
-    needed for the others.
+    Most tags are spelled like their pattern. Only for the others is the table of all tags needed,
+    which takes long to make.
     """
     outer, inner = pattern
     letters = [chr(ord("a") + dim) for dim in range(len(outer))]
@@ -179,17 +183,18 @@ def _tag(pattern: Pattern) -> str | None:
     name = "".join(letters[dim] for dim in outer) + _spelled(inner)
     if (name, len(outer)) in _names() and _pattern_of(name, len(outer)) == pattern:
         return name
-    if inner:  # a tag's name ends with its blocks
+    if inner:  # the name of a tag ends with the text of its blocks
         return next((tag for tag, known in _tags_with(len(outer), inner) if known == pattern), None)
     return _tags().get(pattern)
 
 
 @lru_cache(maxsize=4096)
 def _exchanged(pattern: Pattern) -> tuple[str, tuple[int, ...]] | None:
-    """Return a tag for the pattern with two dims exchanged, and the numbers of all dims after that.
+    """Return (tag, numbers): oneDNN's tag for a pattern in which two dims have been exchanged, and
+    the number that each dim then has.
 
-    None if there is no such tag. Patterns of filters of transposed convolutions have one: that of a
-    convolution with inputs and outputs exchanged.
+    None if there is no such tag. For filters of transposed convolutions there is one: the tag for
+    filters of convolutions, after inputs and outputs are exchanged.
     """
     outer, inner = pattern
     for i, j in combinations(range(len(outer)), 2):
@@ -236,13 +241,18 @@ def _pattern_of(name: str, rank: int) -> Pattern:
 
 @cache
 def _orders_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the orders of outer dims, by number, of the tags of a rank with these blocks."""
+    """Return the orders of outer dims, by number and slowest first, of all tags with these blocks.
+
+    Args:
+        rank: the number of dims.
+        inner: (size, dim number) of each block, outermost first.
+    """
     return tuple(dict.fromkeys(outer for _, (outer, _) in _tags_with(rank, inner)))
 
 
 @cache
 def _tags_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[str, Pattern], ...]:
-    """Return (name, pattern) of the tags of a rank with these blocks.
+    """Return (name, pattern) of all tags with these blocks.
 
     Args:
         rank: number of dims.
@@ -268,12 +278,14 @@ def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
 
 
 def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield orders of all numbered dims that put elements where the layout does.
+    """Yield orders of a descriptor's dims, by number and slowest first, that put the elements where
+    the layout does.
 
-    Dims that the tensor lacks may be anywhere in an order. If there are any, the first orders are
-    those of ``_familiar`` that fit, else the first one is the order of the layout's axes. Then come
-    orders of ``_familiar`` that fit if dims of a single element or block may be anywhere, too: they
-    hold for the given sizes only. The order of the layout's axes is last.
+    First come orders that are right for all sizes. If the tensor has all dims, that is the order of
+    the layout's axes. If it lacks some, these may be anywhere, and the usual orders (``_familiar``)
+    that fit are yielded. Then come usual orders that are right for the given sizes only: a dim with
+    a single element or block may be anywhere, too. The order of the layout's axes is last, even if
+    it has been yielded before.
 
     Args:
         layout: the layout.
@@ -295,13 +307,17 @@ def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterato
 def _familiar_like(
     literal: tuple[int, ...], order: Order, free: Set[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the orders of ``_familiar`` in which all dims but ``free`` are as in ``literal``."""
+    """Yield the usual orders (``_familiar``) that agree with ``literal``, apart from the positions
+    of the dims ``free``.
+    """
     fixed = [i for i in literal if i not in free]
     return (known for known in _familiar(order) if [i for i in known if i not in free] == fixed)
 
 
 def _familiar(order: Order) -> Iterator[tuple[int, ...]]:
-    """Yield the usual orders of dims: as numbered, channels last, and filters with O last."""
+    """Yield the usual orders of a descriptor's dims, by number: in the order of the numbers,
+    channels last, and for filters O last.
+    """
     rank = len(order)
     yield tuple(range(rank))
     if rank > 2:
@@ -328,7 +344,8 @@ def _outer_sizes(desc: Desc) -> list[int]:
 
 
 def _strides_of(pattern: Pattern, sizes: Sequence[int]) -> list[int]:
-    """Return the strides of the outer dims, by number, in elements, in a pattern without gaps.
+    """Return the stride of each outer dim, by its number, in a pattern without gaps. The unit is
+    elements.
 
     Args:
         pattern: the pattern.
@@ -344,7 +361,7 @@ def _strides_of(pattern: Pattern, sizes: Sequence[int]) -> list[int]:
 
 
 def _strides(layout: Layout, order: Order, extents: Mapping[str, int]) -> list[int]:
-    """Return the strides of a plain layout in elements, one per numbered dim.
+    """Return the stride of each numbered dim in a plain layout, in elements.
 
     The stride of a dim that the tensor lacks is the number of all elements.
     """

@@ -1,7 +1,9 @@
-"""Calls that compute the same for each row of an operand, in whatever order rows are stored.
+"""Calls that compute the same for each row of an operand, whatever the order in which rows are
+stored.
 
-Layouts of rows may have blocks, as of an image whose windows are dims of their own. oneDNN has no
-descriptor of such layouts. It needs none: consecutive rows are a matrix.
+A row is the elements along one dim. The layout of the rows may have blocks, as in an image that is
+divided into windows. oneDNN has no descriptor of such a layout. It needs none, since rows that
+follow one another in memory are a matrix.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
 
 
 class RowWise(OneDnnRoutine):
-    """A routine that runs on matrices if the layouts of its operands' rows have blocks.
+    """A routine that treats each row of its operands in the same way. If their layouts have blocks,
+    it runs on matrices.
 
     Attributes:
-        row_dims: by operand index, the dim along which a row runs, for each operand that has the
-            rows; the first operand has them.
-        always_flat: True if operands without blocks are made matrices, too, because matrices have
-            the better kernel.
+        row_dims: for each operand that is made of rows, by its index, the dim along which a row
+            runs. The first operand is always made of rows.
+        always_flat: True if operands without blocks are treated as matrices, too, because oneDNN
+            has a better kernel for matrices.
     """
 
     row_dims: Mapping[int, str]
@@ -35,14 +38,17 @@ class RowWise(OneDnnRoutine):
 
     @cached_property
     def matrices(self) -> OneDnnRoutine | None:
-        """The same call with all rows along one dim; None if that would compute something else."""
+        """The same call on matrices: with all rows of an operand along one dim. None if that would
+        compute something else.
+        """
         raise NotImplementedError
 
     def flat(self, row: Row) -> tuple[OneDnnRoutine, Row] | None:
-        """Return the call on matrices and the layouts of its operands; None to use no matrices.
+        """Return the call on matrices, and the layouts of its operands. Return None if the call is
+        to run on the operands as they are.
 
-        No matrices are used if the first operand has no blocks (unless ``always_flat``), if rows of
-        this operand are not contiguous, or if ``matrices`` is None.
+        It is None if the first operand has no blocks (unless ``always_flat``), if the rows of this
+        operand are not contiguous, or if ``matrices`` is None.
 
         Args:
             row: a layout per operand.
@@ -83,11 +89,13 @@ class RowWise(OneDnnRoutine):
         return layouts
 
     def _alike(self, lead: Layout, index: int) -> Layout:
-        """Return the layout of operand ``index`` with its rows in the order that ``lead`` has."""
+        """Return the layout of operand ``index`` that has its rows in the order of those in
+        ``lead``, the first operand's layout.
+        """
         return lead.rename({self.row_dims[0]: self.row_dims[index]})
 
 
 def matrix(tensor: VTensor, rows: str, row_dim: str) -> VTensor:
-    """Return a tensor of two dims: ``rows``, in place of all dims but ``row_dim``, and this one."""
+    """Return a tensor with the dims ``rows``, which merges all other dims, and ``row_dim``."""
     size = tensor.size(row_dim)
     return VTensor(tensor.dtype, {rows: tensor.num_elements // size, row_dim: size})

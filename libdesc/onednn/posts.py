@@ -8,7 +8,7 @@ from typing import NamedTuple
 from libdesc.patterns import ALPHA, BETA, X, matched
 from vtensor.language.expression import Expression, select
 
-#: GELU by erf, which only ``Attr.gelu``, last in a chain, computes exactly.
+#: GELU by erf. Only ``Attr.gelu`` computes it exactly, and only as the last fused function.
 GELU = X * ((1 + (X * sqrt(1 / 2)).erf()) / 2)
 
 
@@ -20,8 +20,9 @@ class PostEltwise(NamedTuple):
     beta: float
 
 
-#: oneDNN's functions of one element that keep NaN, infinities and zeros, and what each computes.
-#: Absent: its exp makes infinity of NaN, its relu a bound of NaN, its gelu_erf NaN of infinity.
+#: (name, expression): oneDNN's functions of one element, and what each computes, as far as NaN,
+#: infinities and zeros come out right. Three functions are absent since they do not: ``exp``
+#: returns infinity for NaN, ``relu`` a bound for NaN, ``gelu_erf`` NaN for infinity.
 ELTWISE: tuple[tuple[str, Expression], ...] = (
     ("linear", X * ALPHA),
     ("linear", X * ALPHA + BETA),

@@ -1,4 +1,6 @@
-"""Convolutions with a window of one element as products of matrices: pixels times channels."""
+"""Products of matrices instead of convolutions whose window is one element. The matrix of an image
+has a row for each pixel and a column for each channel.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Primitive
     from libdesc.onednn.routines import Operand, Row
 
-#: The primitives that multiply matrices, and the order in which each numbers the weights' dims.
+#: The primitives that multiply matrices, each with the order in which it numbers the weights' dims.
 PRODUCTS: dict[str, Order] = {"inner_product": ("O", "I"), "matmul": ("I", "O")}
 
 

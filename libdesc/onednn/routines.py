@@ -1,7 +1,9 @@
-"""The base classes of oneDNN's routines: descriptors of operands, kernels, and the step.
+"""The base classes of oneDNN's routines. A routine makes descriptors of operands, finds kernels,
+and emits the step.
 
-A routine makes primitives freely: they are cheap and cached. The kernel of a primitive is compiled
-only when the step of a decided call is taken.
+A primitive is oneDNN's object for an operation with given descriptors. Routines make many of them,
+which is cheap; they are also cached. Its kernel is compiled only when the step of a decided call is
+taken.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 #: A layout per operand.
 Row = Sequence[Layout]
 
-#: The most kernels that are measured for a call in given layouts; later ones in oneDNN's list are
-#: for smaller instruction sets.
+#: How many of oneDNN's kernels are measured at most for a call in given layouts. Later kernels in
+#: oneDNN's list are for smaller instruction sets.
 MAX_KERNELS = 3
 
 
@@ -37,9 +39,10 @@ class Operand(NamedTuple):
     """An operand of the call as an argument of a primitive.
 
     Attributes:
-        argument: the primitive's name of it.
+        argument: the primitive's name of the argument.
         tensor: the operand.
-        order: the dims as oneDNN numbers them; "" is a dim of size 1 that the tensor lacks.
+        order: the names of the dims as oneDNN numbers them; "" stands for a dim of size 1 that the
+            tensor lacks.
     """
 
     argument: str
@@ -48,7 +51,7 @@ class Operand(NamedTuple):
 
 
 class OneDnnRoutine(Routine):
-    """A routine that runs one primitive; subclasses say which.
+    """A routine that runs one primitive; each subclass makes another primitive.
 
     Args:
         operands: every operand of the call, each once.
@@ -60,7 +63,7 @@ class OneDnnRoutine(Routine):
 
     #: Takes a descriptor per operand, in the order of ``operands``, and returns the primitive.
     make: Callable[..., Primitive]
-    #: True if the call's layouts were decided before, for these sizes or for others.
+    #: True if the layouts of the call were decided earlier, for these or for other sizes.
     decided = False
     #: True if the requested layouts are those that ``preferred`` returned for this call.
     answered = False
@@ -84,14 +87,17 @@ class OneDnnRoutine(Routine):
         return type(self).__name__
 
     def rows(self) -> Iterator[Row]:
-        """Yield the layouts to try, one per operand, the best first; ANY lets oneDNN choose one."""
+        """Yield rows of layouts to try, the best row first. A row has a layout per operand; ANY
+        lets oneDNN choose one.
+        """
         yield [Layout.ANY] * len(self.operands)
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """Return the layouts that oneDNN works in for the best of ``rows``, by operand index.
+        """Return the layouts, by operand index, in which oneDNN works if it is given the best of
+        ``rows``.
 
-        The best is the first one with a kernel that is no reference code, else the first one with
-        any kernel.
+        The best row is the first one for which there is a kernel that is no reference code, else
+        the first one with any kernel.
 
         Raises:
             Decline: oneDNN has no kernel for any of ``rows``.
@@ -120,7 +126,8 @@ class OneDnnRoutine(Routine):
     def confirm(self, call: Call, row: Row) -> str | None:
         """Return None if oneDNN takes these layouts, else the reason why not.
 
-        A reference kernel is taken only if ``alternative_rows`` have no better one.
+        If oneDNN has only reference code for ``row``, it is taken only if there is nothing better
+        for the layouts of ``alternative_rows``.
 
         Args:
             call: the call.
@@ -147,13 +154,16 @@ class OneDnnRoutine(Routine):
         return None
 
     def alternative_rows(self, row: Row) -> Iterator[Row]:
-        """Yield layouts to try if ``row`` has only reference code: all plain, in declared order."""
+        """Yield layouts, one per operand, to try if ``row`` has only reference code: all plain, in
+        declared order.
+        """
         declared = [Layout.plain(operand.tensor.dims) for operand in self.operands]
         if declared != list(row):
             yield declared
 
     def variants(self, call: Call) -> Iterator[Variant]:
-        """Yield a variant for each kernel of each of ``tried_rows``, in the kernel's layouts.
+        """Yield a variant for each kernel that oneDNN has for each of ``tried_rows``, in the
+        layouts of the kernel.
 
         There are none if the routine requires a layout of every operand.
         """
@@ -186,7 +196,7 @@ class OneDnnRoutine(Routine):
         """Return the kernel that the call's variant names, else the one that oneDNN prefers.
 
         Args:
-            row: a layout per operand, in the dims of ``tensors``.
+            row: a layout for each of ``self.tensors``, which may be views of the call's operands.
             call: the call.
 
         Raises:
@@ -206,7 +216,7 @@ class OneDnnRoutine(Routine):
         """Return the primitive that oneDNN prefers for these layouts.
 
         Args:
-            row: a layout per operand, in the dims of ``tensors``.
+            row: a layout for each of ``self.tensors``, which may be views of the call's operands.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.
@@ -271,7 +281,9 @@ class FollowingRoutine(OneDnnRoutine):
     """A routine that keeps the layout of its first input if oneDNN has a kernel for this layout."""
 
     def rows(self) -> Iterator[Row]:
-        """Yield the layouts to try: with the first input in its own layout, then in usual ones."""
+        """Yield rows of layouts to try, the best row first: with the first input in its produced
+        layout, then in usual layouts.
+        """
         for layout in followed(self.operands[0]):
             yield self.row(layout)
 
@@ -281,9 +293,9 @@ class FollowingRoutine(OneDnnRoutine):
 
 
 def followed(lead: Operand) -> Iterator[Layout]:
-    """Yield layouts to try for an operand: the one in which it is produced, then usual ones.
+    """Yield layouts to try for an operand: the one in which it is produced, then usual layouts.
 
-    Usual are declared order, oneDNN's order, channels last, and blocks of channels.
+    The usual layouts are the declared order, oneDNN's order, channels last, and blocks of channels.
     """
     current = produced(lead.tensor)
     usual = _usual(tuple(lead.tensor.dims), tuple(lead.order))
@@ -304,7 +316,7 @@ def _usual(dims: tuple[str, ...], order: Order) -> tuple[Layout, ...]:
 
 
 def layouts_of(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout]:
-    """Return the layouts of a primitive's arguments, one per operand."""
+    """Return the layout of each operand in which a primitive works."""
     descs = primitive.descs  # a new dictionary at each access
     return [
         from_desc(descs[operand.argument], operand.order, operand.tensor.dtype)
@@ -328,10 +340,11 @@ def within(order: Order, dims: Mapping[str, int]) -> Order:
 
 
 def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
-    """Yield the primitive that ``make`` returns, then oneDNN's other kernels for the same call.
+    """Yield the primitive that ``make`` returns, then the same primitive on oneDNN's other kernels,
+    the best first.
 
-    They end before the first reference kernel, and after ``MAX_KERNELS``. There are none if
-    ``make`` declines or a layout is not supported.
+    The sequence ends before the first kernel that is reference code, at the latest after
+    ``MAX_KERNELS``. It is empty if ``make`` declines or a layout is not supported.
     """
     with suppress(LayoutError, Decline):
         kernel: Primitive | None = make()

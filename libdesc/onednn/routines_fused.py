@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 
 class FusingRoutine(OneDnnRoutine):
-    """The base of products of src and weights, with fused followers.
+    """The base class of products of src and weights into which followers (later operators) are
+    fused.
 
     Args:
         operands: src, weights, dst.
-        follow: the followers. The first one may add a bias along dst's dim ``columns``. Others are
-            functions of one element (``libdesc/onednn/posts.py``) and of another operand
-            (``libdesc/patterns.py``). Bounds with a lower bound of 0, and GELU in f32, must be the
-            last one: they are exact only there. A follower's operand with all of dst's dims has
-            dst's layout.
+        follow: the followers. The first one may add a bias along the dim ``columns`` of dst. All
+            others are functions of one element (``ELTWISE``), or of one element and an element of
+            another operand (``BINARY``). Two kinds must be the last follower, since they are exact
+            only there: bounds with a lower bound of 0, and GELU in f32. If an operand of a follower
+            has all dims of dst, it has the layout of dst.
 
     Raises:
         Decline: oneDNN does not run the call, or it cannot fuse a follower.
@@ -48,10 +49,10 @@ class FusingRoutine(OneDnnRoutine):
         super().__init__(self.all(self.core), follow=follow)
 
     def _take(self, follower: Follower) -> None:
-        """Fuse one more follower.
+        """Fuse one more follower, after those that are fused already.
 
         Raises:
-            Decline: it cannot be fused.
+            Decline: the follower cannot be fused.
         """
         does = follower.expression(X, [OTHER] * len(follower.operands))
         _, out, order = self.core[-1]
@@ -100,7 +101,8 @@ class FusingRoutine(OneDnnRoutine):
         return bool(self.follower_operands or self.chain) or self.end is not None
 
     def all(self, operands: Sequence[Operand], matrix: bool = False) -> tuple[Operand, ...]:
-        """Return src, weights and dst, then the followers' operands with their dims in dst's order.
+        """Return src, weights and dst, and after them the operands of the followers, with their
+        dims in the order of dst.
 
         Args:
             operands: src, weights, dst.
@@ -126,17 +128,18 @@ class FusingRoutine(OneDnnRoutine):
         make: Callable[..., Primitive],
         matrix: bool = False,
     ) -> Primitive:
-        """Return the primitive with its followers, on the kernel that it has without them.
+        """Return the primitive with its followers. It must have the same kernel as without them.
 
         Args:
             operands: src, weights, dst.
-            row: the layouts of these, then those of the followers' operands if decided before.
+            row: the layouts of src, weights and dst; after them those of the followers' operands,
+                if they are already decided.
             make: takes descriptors of src, weights, bias and dst, and an attribute.
             matrix: True if a bias has as many dims as dst.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.
-            Decline: oneDNN has no kernel, or another one than without the followers.
+            Decline: oneDNN has no kernel, or with the followers it would use another kernel.
         """
 
         unfused = self.build(operands, row[:3], lambda s, w, d: make(s, w, None, d))
@@ -179,7 +182,7 @@ class FusingRoutine(OneDnnRoutine):
         return self.build(self.all(operands, matrix), row, make_fused)
 
     def _follower_row(self, dst: Layout) -> Row:
-        """Return a layout for each operand of a follower, if dst has the layout ``dst``."""
+        """Return a layout for each operand of the followers, given the layout of dst."""
         return [
             dst
             if dict(tensor.dims) == dict(self.core[-1].tensor.dims)
@@ -199,7 +202,9 @@ class FusingRoutine(OneDnnRoutine):
 
 
 def _broadcasts(tensor: VTensor, out: VTensor) -> bool:
-    """Return whether an operand broadcasts to the output, and has its element type."""
+    """Return whether an operand can be repeated to the dims of the output, and has the output's
+    element type.
+    """
     return tensor.dtype == out.dtype and all(
         is_one(size) or size in (out.dims.get(dim), 1) for dim, size in tensor.dims.items()
     )

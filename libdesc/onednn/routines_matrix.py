@@ -26,29 +26,31 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-#: The kernel of oneDNN's convolution for filters of one element, and the instruction sets on which
-#: it multiplies by a constant matrix faster than oneDNN's kernels for matrices.
+#: oneDNN's kernel of convolutions with filters of one element; and the instruction sets on which
+#: this kernel multiplies by a constant matrix faster than oneDNN's kernels for matrices do.
 FILTER_KERNEL, FILTER_ISAS = "jit_1x1:avx2", ("avx2", "avx2_vnni", "avx2_vnni_2")
 
-#: Prefixes of the instruction sets on which oneDNN's matmul has blocked kernels and is tried before
-#: the inner product: matmul's packed constants serve any number of rows.
+#: How the names of the instruction sets begin on which oneDNN's matmul has kernels for blocked
+#: layouts. There matmul is tried before the inner product, since its packed constants are the same
+#: for any number of rows.
 BLOCKED_ISAS = ("avx512", "amx")
 
 
 class MatMul(RowWise, FusingRoutine):
     """A contraction over one dim: dst = sum over K of left * right.
 
-    Dims of both factors besides K are a batch. oneDNN takes one row dim M and one column dim N;
-    further dims of a factor are batch dims, too, along which the other factor is repeated. If right
-    is one matrix, the rows of left are multiplied in whatever order they are stored. If this matrix
-    is constant, left is made one matrix, too, since a batch of few rows has slow kernels.
+    Dims that both factors have, besides K, are batch dims. oneDNN takes one row dim M and one
+    column dim N. All further dims of a factor are batch dims, too, along which the other factor is
+    repeated. If right is one matrix, the rows of left may be stored in any order. If this matrix is
+    constant, left is treated as one matrix, too, since oneDNN's kernels for batches of few rows are
+    slow.
 
-    A product by one constant matrix has several primitives. With AVX-512 matmul comes first, else
-    the inner product; on AVX2 a convolution with a one-element window, of an image of one row of M
-    pixels, comes before both if it has ``FILTER_KERNEL``.
+    There are several primitives for a product by one constant matrix. With AVX-512 matmul is tried
+    first, otherwise the inner product. On AVX2 a convolution with a window of one element is tried
+    before both, if it has ``FILTER_KERNEL``; its image has one row of M pixels.
 
     Args:
-        left, right: the factors, in any order: the values are the same.
+        left, right: the factors; they may be exchanged, which does not change dst.
         dst: the dims of both factors, without K.
         over: K.
         follow: fused followers, see ``FusingRoutine``.
@@ -84,10 +86,11 @@ class MatMul(RowWise, FusingRoutine):
 
     @cached_property
     def matrices(self) -> MatMul | None:
-        """The same call with left and dst as one matrix each; None if there is no such call.
+        """The same call with left as one matrix and dst as one matrix; None if there is no such
+        call.
 
         There is one if right is one matrix, and if each operand of a follower has a row for each
-        row of dst, or one row for all of them.
+        row of dst, or a single row.
         """
         left, right, dst = (operand.tensor for operand in self.core)
         if right.dims.keys() != {self.over, self.column} or self.column in left.dims:
@@ -107,9 +110,10 @@ class MatMul(RowWise, FusingRoutine):
         return operand.dims.keys() <= {self.column} or operand.dims == self.core[-1].tensor.dims
 
     def rows(self) -> Iterator[Row]:
-        """Yield layouts to try: constants are left to oneDNN, computed factors keep their own.
+        """Yield rows of layouts to try, the best row first. oneDNN chooses the layouts of
+        constants; factors that a node computes keep theirs.
 
-        The layout of left may have blocks if left can be multiplied as one matrix.
+        Left may have a layout with blocks if it can be multiplied as one matrix.
         """
         src, weights, _ = self.core
         if weights.tensor.constant:
@@ -123,7 +127,9 @@ class MatMul(RowWise, FusingRoutine):
                 yield [left, right, Layout.ANY]
 
     def primitive(self, row: Row) -> Primitive:
-        """Return the best primitive for a layout per operand; the class says which is best."""
+        """Return the best primitive for a layout per operand. The docstring of the class says which
+        one is best.
+        """
         if (flat := self.flat(row)) is not None:
             matrices, layouts = flat
             return matrices.primitive(layouts)
@@ -192,9 +198,10 @@ def _takes_images(left: VTensor, over: str) -> bool:
 
 
 def _image(src: Operand, weights: Operand, dst: Operand) -> tuple[Operand, ...]:
-    """Return a product's operands as those of a convolution.
+    """Return the operands of a product of matrices as the operands of a convolution.
 
-    M is the width of the images; K is their input channels, N their output channels.
+    The rows (dim M) become the width of an image. The dim K, which is summed over, becomes its
+    input channels; the columns (dim N) become its output channels.
     """
     pixels = [
         operand._replace(order=("", operand.order[1], "", operand.order[0]))

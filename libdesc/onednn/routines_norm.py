@@ -1,4 +1,6 @@
-"""Normalizations: by given statistics, by those of rows, by sums over channels; softmax."""
+"""Normalizations: by statistics that are given, by those of each row, by sums over channels; and
+softmax.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 
-#: The longest row of a normalization and of a softmax, in elements: oneDNN sums a row in f32, in
-#: the lanes of one vector, and longer sums lose digits.
+#: The longest row of a normalization, and that of a softmax, in elements. oneDNN sums a row in f32,
+#: in only as many partial sums as a vector has elements; longer sums would lose digits.
 MAX_NORM, MAX_SOFTMAX = 1 << 14, 1 << 18
 
 
@@ -117,13 +119,16 @@ class LayerNormalization(RowWise, FollowingRoutine):
         yield self.row(Layout.plain(dim for dim in self.operands[0].order if dim))
 
     def row(self, layout: Layout) -> Row:
-        """Return a layout per operand: ``layout``, but the plain one for scale and shift."""
+        """Return a layout per operand: ``layout``, except that scale and shift have their plain
+        layout.
+        """
         return [*[layout] * 4, *[Layout.plain(vector.order) for vector in self.operands[4:]]]
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
         """Return the layouts that a primitive works in, one per operand.
 
-        They follow from that of src: oneDNN's mean and variance lack the dim ``axis``.
+        All are derived from the layout of src, since oneDNN's mean and variance lack the dim
+        ``axis``.
         """
         return list(self.row(layouts_of(primitive, self.operands[:1])[0]))
 
@@ -131,7 +136,8 @@ class LayerNormalization(RowWise, FollowingRoutine):
         """Return the layer normalization primitive.
 
         Args:
-            src, dst, mean, inverse: descriptors of the first four operands.
+            src, dst, mean, inverse: descriptors of the first four operands; ``inverse`` is that of
+                1 / sqrt(variance + epsilon).
             vectors: descriptors of the scale and perhaps the shift.
 
         Raises:
@@ -143,9 +149,10 @@ class LayerNormalization(RowWise, FollowingRoutine):
         return dnnl.layer_normalization(src, stat, dst, self.epsilon, True, len(vectors) > 1)
 
     def __call__(self, *tensors: PTensor) -> None:
-        """Emit the primitive, which writes the variance, then two steps.
+        """Emit three steps. The first is the primitive, which writes the variance into the third
+        result.
 
-        They replace the variance by 1 / sqrt(variance + epsilon).
+        The other two replace the variance there by 1 / sqrt(variance + epsilon).
         """
         super().__call__(*tensors)
         layouts: Row = [tensor.required_layout for tensor in tensors]
@@ -206,14 +213,15 @@ class Lrn(FollowingRoutine):
     Args:
         src, dst: N C and spatial dims.
         size: number of neighbouring channels whose squares are added up; odd.
-        alpha, beta, k: an element x becomes x / (k + alpha / size * sum)**beta.
+        alpha, beta, k: an element x becomes x / (k + alpha / size * sum)**beta, with the sum of the
+            squares of its neighbours and itself.
     """
 
     def __init__(
         self, src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, k: float
     ) -> None:
         order = channels_second(src.dims)
-        if len(order) == 3:  # kernels are for images; a series is an image of height 1
+        if len(order) == 3:  # kernels need images: height 1 is added to a series
             order = (*order[:2], "", order[2])
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.numbers = (size, alpha, beta, k)
@@ -224,9 +232,9 @@ class Lrn(FollowingRoutine):
 
 
 def channels_second(dims: Iterable[str]) -> Order:
-    """Return dims in an order with C second, as oneDNN needs it, and N first.
+    """Return dims in an order with N first and C second, as oneDNN needs it.
 
-    If there is no N, the first one is "".
+    If there is no N, the first dim is "", which stands for a dim of size 1.
 
     >>> channels_second(["H", "C"])
     ('', 'C', 'H')

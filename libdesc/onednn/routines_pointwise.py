@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 
 class Function(NamedTuple):
-    """A function f of one element x: oneDNN's name and constants, and how NaN stays NaN.
+    """A function f of one element x: oneDNN's name and constants, and how it is computed so that
+    NaN stays NaN.
 
-    oneDNN's ``relu``, ``clip`` and ``exp`` make a bound, or infinity, of NaN. ``keep`` prevents it,
-    unless it is empty:
+    For a NaN, oneDNN's ``relu`` and ``clip`` return a bound, and its ``exp`` returns infinity. If
+    ``keep`` is not empty, it says how this is prevented:
 
     - ``"max"``, if f(x) >= x for all x: max(f(x), x) is computed. It is f(x) for a number x. It is
       x for a NaN, since oneDNN's max returns the second operand if one operand is a NaN;
-    - ``"min"``, if f(x) <= x for all x: min(f(x), x) is computed, for the same reason;
-    - ``"end"``: the method of ``Attr`` of that name computes f exactly.
+    - ``"min"``, if f(x) <= x for all x: min(f(x), x) is computed likewise; - ``"end"``: the method
+    of ``Attr`` that is named ``alg`` computes f exactly.
     """
 
     alg: str
@@ -38,7 +39,9 @@ class Function(NamedTuple):
     keep: str = ""
 
     def primitive(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the primitive on src and dst; with ``keep``, all its input arguments are src."""
+        """Return the primitive that computes the function on src and dst. If ``keep`` is not empty,
+        each of its inputs is src.
+        """
         if self.keep == "end":
             if src == dst:
                 src = dst = flat(dst, keeps_zero=True)
@@ -52,9 +55,10 @@ class Function(NamedTuple):
 
 
 def flat(desc: Desc, keeps_zero: bool) -> Desc:
-    """Return a descriptor of the same memory, pads included, with one dim.
+    """Return a descriptor of the same memory as ``desc``, pads included, as a vector: with a single
+    dim.
 
-    oneDNN's binary kernel takes few blocked layouts, below AVX2 none.
+    oneDNN's binary kernel takes few layouts with blocks, and none of them on processors below AVX2.
 
     Args:
         desc: the descriptor; it is returned unchanged if its memory has gaps.
@@ -69,10 +73,11 @@ def flat(desc: Desc, keeps_zero: bool) -> Desc:
 
 
 def _numbered(desc: Desc) -> Desc:
-    """Return a descriptor of the same memory, with usual strides for dims of size 1.
+    """Return a descriptor of the same memory as ``desc``, but with the usual strides for dims of
+    size 1.
 
-    oneDNN's binary kernel compares all strides. With other strides of such dims it computes nothing
-    or leaves elements out if an operand is repeated.
+    oneDNN's binary kernel compares all strides. If those of dims of size 1 are unusual and an
+    operand is repeated, it computes nothing, or leaves out elements.
     """
     if 0 in desc.dims or desc.inner_blocks:
         return desc
@@ -101,7 +106,12 @@ class _Functions(OneDnnRoutine):
         self.functions = tuple(functions)
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """Return the first primitive that is reference code, else that of the first function."""
+        """Return the primitive of one of the functions. By its kernel it is decided whether oneDNN
+        takes the call.
+
+        It is the first primitive that is reference code. If none is, it is that of the first
+        function.
+        """
         primitives = [function.primitive(src, dst) for function in self.functions]
         return next(filter(is_reference, primitives), primitives[0])
 
@@ -171,8 +181,9 @@ class Clip(_Functions):
 class Binary(OneDnnRoutine):
     """A function of two elements; the operands are aligned by the names of their dims.
 
-    oneDNN repeats only its second operand. Operands of commutative functions are exchanged if the
-    first one must be repeated.
+    An operand is repeated along dims that it lacks or has with size 1. oneDNN can repeat only its
+    second operand. If the first one must be repeated, the operands of a commutative function are
+    exchanged.
 
     Args:
         alg: oneDNN's name of the function: ``"add"``, ``"mul"``, ``"sub"``, ...
@@ -212,7 +223,7 @@ class Prelu(OneDnnRoutine):
         slopes: some of the dims of src, each with its size there or size 1.
 
     Raises:
-        Decline: src would have to be repeated.
+        Decline: src would have to be repeated along a dim of ``slopes``.
     """
 
     def __init__(self, src: VTensor, slopes: VTensor, dst: VTensor) -> None:
@@ -225,7 +236,7 @@ class Prelu(OneDnnRoutine):
 
     def make(self, src: Desc, slopes: Desc, dst: Desc) -> Primitive:
         """Return the PReLU primitive for these descriptors."""
-        if src == slopes == dst:  # oneDNN's kernel spoils the pads of partial blocks
+        if src == slopes == dst:  # oneDNN's kernel writes to the pads of blocks
             src = slopes = dst = flat(dst, keeps_zero=True)
         return dnnl.prelu(src, slopes, dst)
 

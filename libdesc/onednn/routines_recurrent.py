@@ -14,8 +14,8 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
-#: By operand: oneDNN's argument, and the dims as oneDNN numbers them. For oneDNN "dir unit" of y is
-#: one dim.
+#: For each operand: (argument, dims), oneDNN's name of the argument, and the operand's dims in
+#: oneDNN's order. In oneDNN, the dims "dir unit" of y are one dim.
 _ARGUMENTS = {
     "x": ("src_layer", "T N F"),
     "w": ("weights_layer", "dir F gate unit"),
@@ -31,7 +31,8 @@ _ARGUMENTS = {
 }
 #: The arguments that are weights.
 _WEIGHTS = ("weights_layer", "weights_iter")
-#: The smallest batch for which weights in oneDNN's preferred layout are faster than plain ones.
+#: The smallest batch size for which weights in the layout that oneDNN prefers are faster than
+#: weights in a plain layout.
 _MIN_BATCH = 4
 
 
@@ -41,10 +42,12 @@ class Recurrent(OneDnnRoutine):
     Args:
         kind: oneDNN's name of the cell: ``vanilla_rnn``, ``lstm``, ``gru`` or ``lbr_gru``.
         direction: ``forward``, ``reverse`` or ``bidirectional``.
-        inputs: x, T N F, and the weights of x and of the state, dir gate unit and F or state.
-        more: optional inputs by name: bias, peepholes, hidden, cell. ``lengths`` may be among them;
-            they are not read.
-        outputs: y, T dir N unit, and the last states, dir N unit.
+        inputs: x, with the dims T N F; the weights of x, with the dims dir, gate, unit and F; and
+            the weights of the state, with the dims dir, gate, unit and state.
+        more: the optional inputs that are given, by name: ``bias``, ``peepholes``, ``hidden``,
+            ``cell``. ``lengths`` may be among them, but is not read.
+        outputs: y, with the dims T, dir, N and unit; and the last states, each with the dims dir, N
+            and unit.
         function: oneDNN's name and alpha of the activation of ``vanilla_rnn``.
     """
 
@@ -65,9 +68,10 @@ class Recurrent(OneDnnRoutine):
         self.wide = inputs[0].size("N") >= _MIN_BATCH
 
     def rows(self) -> Iterator[Row]:
-        """Yield layouts to try, one per operand: with weights left to oneDNN, then with plain ones.
+        """Yield two rows of layouts to try: one in which oneDNN chooses the layouts of weights, and
+        one in which these are plain.
 
-        For small batches the plain ones come first.
+        For small batches the row with plain weights comes first.
         """
         yield from (self._row(free) for free in ((True, False) if self.wide else (False, True)))
 
@@ -80,7 +84,9 @@ class Recurrent(OneDnnRoutine):
         ]
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return a layout per operand: for weights those of a primitive, for others plain ones."""
+        """Return a layout per operand: for weights the layout that the primitive needs, for others
+        the plain one.
+        """
         weights = {
             operand.argument: operand for operand in self.operands if operand.argument in _WEIGHTS
         }
@@ -89,7 +95,8 @@ class Recurrent(OneDnnRoutine):
         return [chosen.get(operand.argument, layout) for operand, layout in fixed]
 
     def primitive(self, row: Row) -> Primitive:
-        """Return the primitive for a layout per operand; only those of weights may not be plain.
+        """Return the primitive for a layout per operand. All operands but weights must have plain
+        layouts.
 
         Raises:
             LayoutNotSupported: oneDNN has no descriptor of a layout.
@@ -102,9 +109,9 @@ class Recurrent(OneDnnRoutine):
         return self.build(self.operands, self._ordered(row), self.make)
 
     def _ordered(self, row: Row) -> Row:
-        """Return ``row`` with the plain layouts of ``_row`` for all operands but weights.
+        """Return ``row`` with the plain layout of ``_row`` for each operand that is no weights.
 
-        The given ones may differ from these in the order of dims of size 1.
+        The given layout of such an operand may have dims of size 1 in another position.
         """
         rows = zip(self.operands, row, self._row(False), strict=True)
         return [
@@ -129,6 +136,8 @@ class Recurrent(OneDnnRoutine):
 
 
 def _order(dims: str) -> tuple[str, ...]:
-    """Return the names in ``dims``; "", oneDNN's dim of layers, is put in front of "dir"."""
+    """Return the names in the text ``dims``. In front of "dir" there is "" as well: oneDNN's dim of
+    layers, of size 1.
+    """
     order = tuple(dims.split())
     return ("", *order) if order[0] == "dir" else order

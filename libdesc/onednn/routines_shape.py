@@ -44,7 +44,9 @@ class Concat(FollowingRoutine):
         self.axis = order.index(axis)
 
     def rows(self) -> Iterator[Row]:
-        """Yield layouts to try, the same for all operands: that of each input, then usual ones."""
+        """Yield rows of layouts to try, in which all operands have the same layout: that of each
+        input, then usual layouts.
+        """
         candidates = [layout for source in self.operands[:-1] for layout in followed(source)]
         current = [produced(source) for source in self.tensors[:-1]]
         first = [layout for layout in current if layout is not None and not layout.is_any]
@@ -78,7 +80,9 @@ class Pad(FollowingRoutine):
         return [layout] * 2
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return src's layout for src and dst: the primitive works on a part of dst."""
+        """Return the layout of src, for src and for dst: the primitive works on a part of dst
+        only.
+        """
         return layouts_of(primitive, self.operands[:1]) * 2
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
@@ -109,7 +113,7 @@ def _zero(dst: Desc) -> Primitive:
     return dnnl.binary("lt", whole, whole, whole)
 
 
-#: Elements along a dim: (count, first index, stride).
+#: (count, first index, stride): a range of indices of a dim.
 Run = tuple[int, int, int]
 
 
@@ -118,7 +122,7 @@ class Slice(FollowingRoutine):
 
     Args:
         src, dst: the same dims.
-        runs: the elements of src that dst gets, by dim: (count, first index, stride), with a stride
+        runs: by dim, which indices of src are copied: (count, first index, stride), with a stride
             of at least 1. A missing dim is copied whole.
     """
 
@@ -132,7 +136,9 @@ class Slice(FollowingRoutine):
         return [layout] * 2
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """Return dst's layout for src and dst: the primitive works on a part of src."""
+        """Return the layout of dst, for src and for dst: the primitive works on a part of src
+        only.
+        """
         return layouts_of(primitive, self.operands[1:]) * 2
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
@@ -143,7 +149,8 @@ class Slice(FollowingRoutine):
         """Return a descriptor of the elements of src that are copied, in the memory of src.
 
         Raises:
-            Decline: src has blocks or a first index above 0, and a stride does not divide its dim.
+            Decline: there is no such descriptor. src has blocks or a first index is above 0, and a
+                stride above 1 does not divide the size of its dim evenly.
         """
         counts, starts = [count for count, _, _ in self.runs], [start for _, start, _ in self.runs]
         steps = [step if step == 1 or count > 1 else 1 for count, _, step in self.runs]
@@ -164,7 +171,8 @@ class Slice(FollowingRoutine):
 
 
 def loss(reorder: Primitive, source: Desc, target: Desc) -> str:
-    """Return which values a reorder loses, as a reason to decline; empty if it loses none.
+    """Return a text about the values that a reorder (oneDNN's copy) would change; empty if it
+    changes none.
 
     Args:
         reorder: the primitive.
@@ -175,8 +183,8 @@ def loss(reorder: Primitive, source: Desc, target: Desc) -> str:
     return ""
 
 
-#: The most elements of a sum: oneDNN adds them up in f32, in the lanes of one vector, and longer
-#: sums lose digits.
+#: How many elements a sum may have. oneDNN adds them up in f32, in only as many partial sums as a
+#: vector has elements; longer sums would lose digits.
 MAX_SUM = 2048
 
 
@@ -206,9 +214,10 @@ class Reduction(FollowingRoutine):
             raise Decline(f"adds up more than {MAX_SUM} elements in few lanes")
 
     def row(self, layout: Layout) -> Row:
-        """Return a layout per operand: ``layout`` for src, and without reduced dims for dst.
+        """Return a layout per operand: ``layout`` for src, and for dst ``layout`` without the
+        reduced dims.
 
-        The layout of dst is not left to oneDNN, which may choose one that dst cannot have.
+        oneDNN might choose a layout that dst cannot have, so that the choice is not left to it.
         """
         src, dst = (operand.tensor for operand in self.operands)
         restricted = layout.restrict(dst.dims)

@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The most elements of a mean, by element type: oneDNN adds them up in f32 one after another, and
-#: longer sums lose digits. Half floats have fewer digits to lose.
+#: How many elements a mean may have, by element type. oneDNN adds them up in f32 one after another;
+#: longer sums would lose digits. Half floats have fewer digits, so that more may be lost.
 MAX_MEAN = {"f32": 1 << 9, "bf16": 1 << 14, "f16": 1 << 14}
-#: Blocks of output channels in weights of ``brgconv_1x1``; sizes decide which of them it takes.
+#: Sizes of a block of output channels in the weights of the kernel ``brgconv_1x1``. It takes one of
+#: them, depending on the sizes of the call.
 OUTPUT_BLOCKS = (24, 16)
 
 
 class WindowRoutine(FusingRoutine):
-    """The base of convolutions: a filter slides over an image, and oneDNN chooses every layout.
+    """The base class of convolutions: a filter slides over an image. oneDNN chooses all layouts.
 
     oneDNN's kernels work along the last spatial dim. A spatial dim of size 1 is therefore numbered
     before the others; where it is in memory makes no difference.
@@ -47,7 +48,7 @@ class WindowRoutine(FusingRoutine):
         weights: O I and spatial dims, and G for groups; I is 1 in a depthwise convolution.
         dst: N C and spatial dims.
         strides, dilations: one number per spatial dim; 1 is dense.
-        pads: all beginnings, then all ends.
+        pads: pads before each spatial dim, then after each, in elements.
         follow: fused followers, see ``FusingRoutine``.
     """
 
@@ -78,8 +79,8 @@ class WindowRoutine(FusingRoutine):
     def primitive(self, row: Row) -> Primitive:
         """Return the primitive with its followers, for a layout per operand.
 
-        If the layouts were decided before, or are those that oneDNN has just chosen, the kernel is
-        not compared with that of the primitive without followers.
+        Its kernel must be that of the primitive without followers, unless the layouts were decided
+        before, or oneDNN has just chosen them.
         """
         if (self.decided or self.answered) and len(row) == len(self.operands):
             fused = self.together(self.core, row, self.make)
@@ -112,7 +113,9 @@ class WindowRoutine(FusingRoutine):
         return primitive
 
     def tried_rows(self) -> Iterator[Row]:
-        """Yield layouts to measure: ``rows``, then usual ones of src and dst, or of one of them."""
+        """Yield rows of layouts whose kernels are worth measuring: ``rows``, then rows with usual
+        layouts of src, of dst, or of both.
+        """
         yield from self.rows()
         for layout in followed(self.operands[0]):
             for src, dst in ((layout, layout), (layout, Layout.ANY), (Layout.ANY, layout)):
@@ -120,16 +123,18 @@ class WindowRoutine(FusingRoutine):
 
 
 class Convolution(WindowRoutine):
-    """A convolution; with a window of one element also a product of matrices.
+    """A convolution. If the window has one element, it may also be computed as a product of
+    matrices.
 
     Args: see ``WindowRoutine``.
     """
 
     def rows(self) -> Iterator[Row]:
-        """Yield layouts to try, one per operand; the last ones leave all to oneDNN.
+        """Yield rows of layouts to try, one per operand. In the last row oneDNN chooses all
+        layouts.
 
-        Before them come those of a kernel that is faster than the one that oneDNN would choose, if
-        there is such a kernel.
+        If oneDNN has a faster kernel than the one that it would choose, rows with layouts for this
+        kernel come first.
         """
         if self._second_kernel_is_faster:
             taps = [dim for dim in self.core[1].order if dim not in ("O", "I")]
@@ -164,9 +169,10 @@ class Convolution(WindowRoutine):
         )
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
-        """Yield the kernels of the convolution, then those of the product of matrices.
+        """Yield the kernels of the convolution, then those of a product of matrices that computes
+        the same.
 
-        The latter are for images that are stored as matrices, if there are no followers.
+        There is a product only if both images are stored as matrices and there are no followers.
         """
         yield from super().kernels(row)
         if self._is_dense and not self.follows and are_matrices(self.core, row):
@@ -190,14 +196,17 @@ class Convolution(WindowRoutine):
 class Deconvolution(WindowRoutine):
     """A transposed convolution: each element of src is spread over a window of dst.
 
-    Args: see ``WindowRoutine``, but ``pads`` are cut off dst; an end pad below 0, by less than a
-    stride, extends dst.
+    Args: see ``WindowRoutine``, except for ``pads``. They are the elements that are cut off before
+    and after each spatial dim of dst. After a dim the number may be below 0, by less than the
+    stride; dst is then longer.
     """
 
     def rows(self) -> Iterator[Row]:
-        """Yield layouts to try: all left to oneDNN, then images with channels last, then first.
+        """Yield rows of layouts to try: first one in which oneDNN chooses all layouts, then rows in
+        which src and dst are plain.
 
-        oneDNN may choose layouts with pads that it does not zero.
+        If oneDNN chooses a layout with pads, it may leave them without zeros. The plain layouts
+        have no pads; channels last is tried before channels first.
         """
         yield from super().rows()
         order = self.operands[0].order
@@ -213,15 +222,19 @@ class Deconvolution(WindowRoutine):
 
 
 class Resampling(FollowingRoutine):
-    """Resampling of an image: element y of dst is at (y + 1/2) * src size / dst size - 1/2.
+    """Resampling of an image to other sizes.
+
+    Element y of dst along a dim is taken from src at position (y + 1/2) * src size / dst size -
+    1/2.
 
     Args:
         alg: ``"nearest"`` or ``"linear"``.
-        src, dst: the same dims; sizes differ from the third dim on, as oneDNN numbers them.
+        src, dst: the same dims. Only the sizes of the third dim and later ones, in oneDNN's order N
+            C D H W, may differ.
 
     Raises:
-        Decline: sizes of the first two dims differ, or another dim keeps its size and ``alg``
-            is ``"linear"``: along it oneDNN would add 0 times a neighbour, which is NaN if the
+        Decline: the sizes of the first two dims differ. Or ``alg`` is ``"linear"`` and a later dim
+            keeps its size: along this dim oneDNN would add 0 times a neighbour, which is NaN if the
             neighbour is infinite.
     """
 
@@ -241,13 +254,13 @@ class Resampling(FollowingRoutine):
 
 
 class Pooling(FollowingRoutine):
-    """Pooling, in the layout of its input.
+    """Pooling of an image. dst has the layout of src.
 
     Args:
         kind: ``"max"``, ``"avg_include_padding"`` or ``"avg_exclude_padding"``.
         src, dst: N C and spatial dims.
         kernel, strides, dilations: one number per spatial dim; dilation 1 is dense.
-        pads: all beginnings, then all ends.
+        pads: pads before each spatial dim, then after each, in elements.
 
     Raises:
         Decline: oneDNN does not run the call, or a mean has more than ``MAX_MEAN`` elements.
@@ -276,11 +289,13 @@ class Pooling(FollowingRoutine):
 
 
 def reordered(numbers: Sequence[T], turn: Sequence[int]) -> tuple[T, ...]:
-    """Return numbers in another order: ``turn`` has the index of each number of the result."""
+    """Return ``numbers`` in another order. For each position of the result, ``turn`` has the index
+    of its number in ``numbers``.
+    """
     return tuple(numbers[place] for place in turn)
 
 
 def halves(pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Split pads into those at the beginnings and those at the ends."""
+    """Split pads into two tuples: those before each spatial dim, and those after each."""
     middle = len(pads) // 2
     return tuple(pads[:middle]), tuple(pads[middle:])

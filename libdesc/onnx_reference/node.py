@@ -39,9 +39,9 @@ _SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True)
 class OneNode:
-    """A model of a single node: operator, attributes and versions.
+    """A model of a single ONNX node: its operator, attributes and versions.
 
-    ``repr`` is for people: it cuts long attributes.
+    ``repr`` is for people to read; it shortens long attributes.
 
     Attributes:
         data: the bytes of the ``ModelProto``.
@@ -51,7 +51,7 @@ class OneNode:
 
     @cached_property
     def model(self) -> ModelProto:
-        """The parsed model; its inputs and outputs are the node's used ones, in order."""
+        """The parsed model. Its inputs and outputs are those that the node uses, in order."""
         from onnx import ModelProto
 
         model: ModelProto = ModelProto.FromString(self.data)

@@ -12,7 +12,7 @@ from typing import Protocol
 Sizes = Sequence[int]
 
 class Kernel(Protocol):
-    """A kernel as a step."""
+    """A kernel, which supplies itself as a step."""
 
     @property
     def kernel(self) -> str:
@@ -23,7 +23,7 @@ class Kernel(Protocol):
         """Bytes of scratch memory, the step's last slot; 0 if it needs none."""
 
     def __vtensor_step__(self) -> object:
-        """Return a capsule with a step of native/include/vtensor/step.h."""
+        """Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it."""
 
 class Kernels(Protocol):
     """Convolutions by Winograd's algorithm, compiled for one instruction set."""
@@ -33,7 +33,9 @@ class Kernels(Protocol):
 
     def machine_level(self) -> str:
         """
-        Return the best of the modules that this machine runs: baseline, avx2 or avx512.
+        Return the best instruction set, of those with a module, that this machine runs.
+
+        One of "baseline", "avx2" and "avx512".
         """
 
     def convolution(
@@ -56,16 +58,24 @@ class Kernels(Protocol):
         high: float,
     ) -> Kernel:
         """
-        A convolution of f32 in tiles; arguments src, weights, bias and other if any, dst.
+        Make a kernel for a convolution of f32 in tiles.
 
-        Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels
-        last. Weights are transformed, and lie in products down, products across, outputs, channels,
-        32 outputs; with groups in products down, products across, vectors of outputs, the channels
-        that each of their lanes sees, lanes. A filter of one element has tiles of one result; its
-        weights are not transformed. One that steps by 2 is four filters of half the taps: weights
-        of channels are of each by each phase down, and across; src may have a block of 1, which is
-        one channel after another. To each result bias and other are added, then it is brought
-        between low and high.
+        Args:
+            src, dst, begin, taps, results: sizes of src and dst, pads before the image, taps of the
+                filter, and results of a tile: down, and across.
+            step: the filter's stride, 1 or 2.
+            src_block, dst_block: channels of a block after the spatial dims; 0: channels last.
+            bias, other: whether a number per channel, and a tensor like dst, is added to results.
+            low, high: bounds between which results are brought last.
+
+        Slots: src, weights, bias and other if any, dst, scratch if needed.
+
+        Weights are transformed, and laid out as products down, products across, panels of 32
+        outputs, channels, 32 outputs; with groups, as products down, products across, vectors of
+        outputs, the channels that each of their lanes sees, lanes. A filter of one element has
+        tiles of one result, and its weights are not transformed. With stride 2 the filter is
+        four filters (phases) of ``taps`` taps: in the weights, each channel stands for its
+        phases down, then across; and a ``src_block`` of 1 means one channel after another.
         """
 
     def depthwise(
@@ -85,9 +95,10 @@ class Kernels(Protocol):
         high: float,
     ) -> Kernel:
         """
-        A convolution of f32 of each channel by itself; arguments as of a convolution.
+        Make a kernel for a depthwise convolution of f32.
 
-        Weights lie in vectors of channels, taps down, taps across, channels of a vector.
+        Slots and arguments as for convolution. Weights are laid out as vectors of channels,
+        taps down, taps across, channels of a vector.
         """
 
     def direct(
@@ -108,7 +119,8 @@ class Kernels(Protocol):
         high: float,
     ) -> Kernel:
         """
-        A convolution of f32 of few channels, one after another; arguments as of a convolution.
+        Make a kernel for a convolution of f32 of few channels, one after another in src.
 
-        Weights lie in vectors of outputs, channels, taps down, taps across, outputs of a vector.
+        Slots and arguments as for convolution. Weights are laid out as vectors of outputs,
+        channels, taps down, taps across, outputs of a vector.
         """

@@ -13,7 +13,7 @@ from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
-#: Filter widths and horizontal strides for which kernels exist.
+#: The widths of filters, and the horizontal strides, for which there are kernels.
 TAPS, STEPS = (3, 5, 7), (1, 2)
 
 
@@ -25,7 +25,7 @@ class Depthwise(ImageRoutine):
         weights: G O I h w, where O and I are 1.
         dst: N C H W.
         strides, dilations: one number per spatial dim; dilations are 1.
-        pads: all beginnings, then all ends.
+        pads: pads before each spatial dim, then after each, in elements.
         follow: fused followers, see ``ImageRoutine``.
 
     Raises:
@@ -64,9 +64,9 @@ class Depthwise(ImageRoutine):
         return self.row_of(src, Layout(f"GOIhw{native.load().lanes}g"), dst)
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
-        """Return the layouts by operand index, with src and dst in one layout.
+        """Return the preferred layouts by operand index. src and dst have the same layout.
 
-        It is the one in which src is produced, or another one if there is no kernel for that.
+        This is the one in which src is produced; another one if there is no kernel for it.
         """
         image = self.image_layouts()[0]
         return dict(enumerate(self.by_operand(call, self.row(image, image))))

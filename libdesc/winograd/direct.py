@@ -1,6 +1,7 @@
 """The routine of convolutions whose input has few channels, in the layout NCHW.
 
-Models get their images in this layout. In another one, most of each vector would be pads.
+Models get their images in this layout. In a layout with blocks of channels, most of each vector
+would be pads.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
-#: The most input channels, and the largest height and width of a filter: weights and the image rows
-#: under a window then stay in the L1 cache.
+#: The most input channels, and the largest height and width of a filter. Up to these, the weights
+#: and the image rows under a window stay in the L1 cache.
 MAX_CHANNELS, MAX_TAPS = 4, 12
 
 #: Horizontal strides for which kernels exist.
@@ -32,7 +33,7 @@ class Direct(ImageRoutine):
         weights: O I h w.
         dst: N C H W.
         strides, dilations: one number per spatial dim; dilations are 1.
-        pads: all beginnings, then all ends.
+        pads: pads before each spatial dim, then after each, in elements.
         follow: fused followers, see ``ImageRoutine``.
 
     Raises:
@@ -71,7 +72,9 @@ class Direct(ImageRoutine):
         return f"direct {self.taps[0]}x{self.taps[1]}"
 
     def rows(self) -> list[list[Layout]]:
-        """Return the layouts of ``self.tensors``: a list for each layout of dst, the best first."""
+        """Return rows of layouts, each for ``self.tensors``: one row for each layout that dst may
+        have, the best row first.
+        """
         weights = Layout(f"OIhw{native.load().lanes}o")
         return [self.row_of(CHANNELS_FIRST, weights, dst) for dst in self.image_layouts()]
 

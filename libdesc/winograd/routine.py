@@ -1,12 +1,13 @@
 """The routine of Winograd convolutions, in one of the tile sizes that the filter allows.
 
-F(m, r) along a dim computes tiles of m results of a filter of r elements. Transformed weights are
-an encoding of the weights: the transform is a Transform of a constant and runs once. A filter of
-one element has the tile F(1, 1), without a transform: pixels times weights.
+F(m, r) along a dim computes m neighbouring results of a filter of r elements at once; these m
+results are a *tile*. Transformed weights are an encoding of the weights. So the transform of
+weights is a Transform of a constant, which runs once. A filter of one element has the tile F(1, 1)
+and needs no transform: pixels are multiplied by weights.
 
-A filter of stride 2 is split into four phases: filters of half the size and stride 1, on the
-image's even and odd rows and columns. They are summed before the inverse transform: one
-product, four times as deep.
+A filter of stride 2 is split into four *phases*. These are filters of half the size and stride 1,
+applied to the even and odd rows and columns of the image. Their results are summed before the
+inverse transform, by one product of matrices over four times as many elements.
 """
 
 from __future__ import annotations
@@ -33,17 +34,18 @@ if TYPE_CHECKING:
 
 #: Block of output channels in the weights: ``kPanel`` in native/winograd/product.h.
 PANEL = 32
-#: Largest accepted ratio of the multiplications of all tiles, also of those that reach over the
-#: edge, to the direct convolution's; with a larger one, transforms take the time that is saved.
+#: Largest number of multiplications, as a fraction of those of a direct convolution, with which a
+#: tile size is used. Tiles that reach over the edge of the image count in full. With more, the
+#: transforms take as much time as is saved.
 MAX_SHARE = 0.8
 
-#: Numbers of pixels, and least bytes of weights, for which a filter of one element is faster in
-#: this library than in others: with more pixels weights matter less, and fewer bytes are in a cache
-#: anyway.
+#: For which numbers of pixels, and from how many bytes of weights on, this library computes a
+#: filter of one element faster than others. With more pixels weights matter less; fewer bytes are
+#: in a cache in any library.
 SMALL_IMAGES, LARGE_WEIGHTS = range(17, 65), 1 << 17
 
-#: Lengths for which there are tiles: of a filter along one dim, and of a phase of a square filter
-#: of stride 2.
+#: The lengths of filters along one dim for which there are tiles, and those of a phase (one of the
+#: four filters into which a square filter of stride 2 is split).
 LINE_TAPS, PHASE_TAPS = (3, 7), (3, 4)
 
 CHANNELS_LAST, CHANNELS_FIRST = Layout("NHWC"), Layout("NCHW")
@@ -51,11 +53,12 @@ BLOCKED = (Layout("NCHW8c"), Layout("NCHW16c"))
 
 
 class TileSize(NamedTuple):
-    """A tile size in two dims.
+    """A tile size in two dims: how many results Winograd's algorithm computes at once, for which
+    filter.
 
     Attributes:
-        results: results of a tile, down and across.
-        taps: elements of the filter, down and across.
+        results: number of results of a tile, down and across.
+        taps: number of elements of the filter, down and across.
         step: the filter's stride, in both dims.
     """
 
@@ -65,19 +68,26 @@ class TileSize(NamedTuple):
 
     @property
     def phase(self) -> tuple[int, int]:
-        """Height and width of each phase of the filter; those of the filter itself for stride 1."""
+        """Height and width of a phase, one of the four filters into which a filter of stride 2 is
+        split.
+
+        For stride 1 they are those of the filter.
+        """
         down, across = (ceil(taps / self.step) for taps in self.taps)
         return down, across
 
     @property
     def weights(self) -> Layout:
-        """The layout of transformed weights of a convolution without groups."""
+        """The layout in which the transformed weights of a convolution without groups are
+        stored.
+        """
         return self._weights_layout([("O", 0), ("I", 0), ("O", PANEL)])
 
     def of_groups(self, width: int, lanes: int) -> Layout:
-        """Return the layout of transformed weights of a convolution with groups.
+        """Return the layout in which the transformed weights of a convolution with groups are
+        stored.
 
-        The last axis is a vector of output channels, which may be those of several groups.
+        Its last axis is a vector of output channels, which may belong to several groups.
 
         Args:
             width: number of channels of a group.
@@ -95,7 +105,8 @@ class TileSize(NamedTuple):
         return Layout.of_axes(axes, Encoding("f32", tile=tile, step=self.step) if tile else None)
 
     def share(self, dst: Sequence[int]) -> float:
-        """Return the multiplications with this tile size, as a fraction of a direct convolution's.
+        """Return the number of multiplications with this tile size, as a fraction of those of a
+        direct convolution.
 
         Args:
             dst: height and width of the result.
@@ -135,15 +146,15 @@ def tiles(taps: tuple[int, int], step: int = 1) -> list[TileSize]:
 
 
 class ImageRoutine(Routine):
-    """The base of routines from one image to another, with fused followers.
+    """The base class of routines that make an image from an image, with fused followers.
 
-    It fuses the sum with a bias along C and with an operand of dst's dims and layout, each at most
-    once, and last at most one function that bounds the result.
+    It fuses at most one sum with a bias along C, at most one sum with an operand that has the dims
+    and the layout of dst, and after these at most one function that bounds the result.
 
     Args:
         src, dst: N C H W.
         weights: the filter.
-        pads: all beginnings, then all ends.
+        pads: pads before each spatial dim, then after each, in elements.
         follow: the fused followers.
 
     Raises:
@@ -169,10 +180,10 @@ class ImageRoutine(Routine):
         super().__init__([src, weights, *added, dst], follow=follow)
 
     def _take(self, follower: Follower, dst: VTensor) -> None:
-        """Fuse one more follower.
+        """Fuse one more follower, after those that are fused already.
 
         Raises:
-            Decline: it cannot be fused.
+            Decline: the follower cannot be fused.
         """
         does = follower.expression(X, [OTHER] * len(follower.operands))
         if does is not None and (self.low, self.high) == (-inf, inf):
@@ -207,7 +218,7 @@ class ImageRoutine(Routine):
         return [src, weights, *added, dst]
 
     def by_operand(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
-        """Return the layouts of the call's operands.
+        """Return a layout for each operand of the call, given the layouts of ``self.tensors``.
 
         Args:
             call: the call.
@@ -219,7 +230,8 @@ class ImageRoutine(Routine):
         return by_operand
 
     def by_tensor(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
-        """Return the layouts of ``self.tensors``, which may be views of the call's operands.
+        """Return a layout for each of ``self.tensors``, given those of the call's operands. Tensors
+        may be views of operands.
 
         Args:
             call: the call.
@@ -262,8 +274,9 @@ class ImageRoutine(Routine):
 def is_faster(strides: Sequence[int], src: VTensor, weights: VTensor) -> bool:
     """Return whether this library computes a convolution faster than oneDNN, and as exactly.
 
-    It does for a filter of one element, if there are more output channels than pixels: weights are
-    prefetched, and each thread has its own if they divide evenly.
+    It does so for some filters of one element with large weights, if there are more output channels
+    than pixels. The library prefetches the weights, and gives each thread weights of its own if
+    they divide evenly.
 
     >>> src = VTensor("f32", {"N": 1, "C": 512, "H": 7, "W": 7})
     >>> weights = VTensor("f32", {"O": 2048, "I": 512, "h": 1, "w": 1})
@@ -284,10 +297,11 @@ class Convolution(ImageRoutine):
 
     Args:
         src: N C H W.
-        weights: O I h w; or G O I h w, if several groups fill a vector or a group fills several.
+        weights: O I h w; or G O I h w, if several whole groups fill a vector, or a group fills one
+            or several.
         dst: N C H W.
         strides, dilations: one number per spatial dim, all 1; strides may both be 2.
-        pads: all beginnings, then all ends.
+        pads: pads before each spatial dim, then after each, in elements.
         follow: fused followers, see ``ImageRoutine``.
 
     Raises:
@@ -332,11 +346,11 @@ class Convolution(ImageRoutine):
     def _check_groups(self, weights: VTensor) -> None:
         """Check that there is a kernel for the groups.
 
-        A group must have as many outputs as channels; groups must fill whole vectors. Filters must
-        be 3x3, with stride 1.
+        A group must have as many output channels as input channels, and the groups must fill whole
+        vectors. Filters must be 3x3, with stride 1.
 
         Raises:
-            Decline: there is none.
+            Decline: there is no such kernel.
         """
         width, lanes = weights.size("I"), native.load().lanes
         fit = lanes % width == 0 or width % lanes == 0
@@ -368,9 +382,9 @@ class Convolution(ImageRoutine):
         return [(src, dst) for src in self.source_layouts() for dst in self.image_layouts()]
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
-        """Return the layouts by operand index, for the second largest tile.
+        """Return the preferred layouts by operand index: those for the second largest tile size.
 
-        It has most of the speed of the largest one, and a smaller error.
+        This tile size is almost as fast as the largest one, and has a smaller error.
 
         Raises:
             Decline: the weights are not constant and would be transformed in each run.
@@ -385,8 +399,8 @@ class Convolution(ImageRoutine):
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """Return None if the library takes these layouts, else the reason why not.
 
-        They must be those of one tile size. If results are approximate, the plan must have a
-        tolerance.
+        The layouts must be those of one of the tile sizes. If the results are approximate, the plan
+        must have a tolerance above 0.
 
         Args:
             call: the call.

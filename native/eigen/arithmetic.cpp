@@ -23,7 +23,7 @@ float ceil(float a) { return __builtin_ceilf(a); }
 float trunc(float a) { return __builtin_truncf(a); }
 float round(float a) { return __builtin_rintf(a); }
 
-// NaN if an argument is: a + b is NaN, and a comparison with NaN is false.
+// Returns NaN if an argument is NaN: a comparison with NaN is false, which chooses b.
 float max(float a, float b) {
     const float larger = a > b ? a : b;
     return a != a ? a : larger;
@@ -69,7 +69,7 @@ std::int64_t to_integer(float a) {
     return a >= kEnd ? kMost : static_cast<std::int64_t>(a < kEnd ? raised : 0.0F);
 }
 
-// Rounds to 8 bits of fraction and back, ties to even.
+// Rounds to the 8 significant bits of bf16, ties to even.
 float to_bf16(float a) {
     const auto bits = std::bit_cast<std::uint32_t>(a);
     const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16U & 1U)) & 0xFFFF0000U;

@@ -27,7 +27,7 @@ constexpr int kVector = 8, kMostRows = 6;
 #else
 constexpr int kVector = 4, kMostRows = 4;
 #endif
-// The most queries of a panel, and columns of values: two vectors.
+// The most queries, or columns of values, in a panel: two vectors.
 constexpr int kPanel = 2 * kVector;
 
 typedef float Vector __attribute__((vector_size(kVector * sizeof(float))));
@@ -40,7 +40,7 @@ inline Vector load(const float *from) {
 }
 inline void store(const Vector &vector, float *to) { std::memcpy(to, &vector, sizeof vector); }
 
-// Copies a row, which is too short for a call of the C library.
+// Copies a row. Rows are so short that calling memcpy would take longer.
 inline void copy(const float *from, Index count, float *to) {
     for (; count >= kVector; count -= kVector, from += kVector, to += kVector) store(load(from), to);
     for (Index i = 0; i < count; ++i) to[i] = from[i];
@@ -171,8 +171,8 @@ private:
         });
     }
 
-    // Copies keys and values of a batch to contiguous memory, values in panels of columns: in
-    // place, each row may be on a page of its own.
+    // Copies keys and values of a batch to contiguous memory, values in panels of columns: without
+    // the copy, each row may be on a page of its own.
     void gather(void *const *slots, Index batch, float *kept) const {
         const auto &[queries, keys, features, values] = sizes_;
         const float *k = input(slots, 1) + offset(strides_[1], batch);
@@ -246,7 +246,7 @@ private:
         }
     }
 
-    // Turns scores into exponentials; `inverse` gets the factors that are still to be applied.
+    // Turns scores into exponentials; `inverse` gets 1 / their sum, by which the caller multiplies.
     template <int Width>
     void weigh(float *scores, float *inverse) const {
         using Lanes = Eigen::Array<float, Width, 1>;

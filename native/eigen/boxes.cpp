@@ -19,16 +19,17 @@ using From = Eigen::Map<const Elements<Element>, Eigen::Unaligned, Steps>;
 template <class Element>
 using To = Eigen::Map<Elements<Element>, Eigen::Unaligned, Steps>;
 
-// Side of a square of two matrices that fits into the L1 cache, in elements.
+// Side, in elements, of square blocks of src and of dst that fit into the L1 cache together.
 constexpr Index kSide = 32;
-// Rows that are dense in both are copied in pieces of this many elements.
+// Rows that are dense in src and in dst are copied in pieces of this many elements.
 constexpr Index kLine = 4096;
 
 struct Axis {
     Index size, from, to;
 };
 
-// Returns the axes in dst's order, slowest first; axes along which both sides continue are merged.
+// Returns the axes in dst's order, slowest first; neighbouring axes that are contiguous in both the
+// source and dst are merged.
 std::vector<Axis> merged(const Box &box) {
     std::vector<Axis> axes, kept;
     for (std::size_t i = 0; i < box.shape.size(); ++i)

@@ -5,9 +5,9 @@
 
 namespace vtensor::eigen {
 
-// Returns a box with axes in a good order for memory. Checks that a box that is not empty stays
-// below `to_size` elements of dst and, unless it only fills, `from_size` of its source. Throws
-// std::invalid_argument.
+// Returns a box with its axes merged and in the order in which it is copied fastest. Throws
+// std::invalid_argument unless a box that is not empty stays below `to_size` elements of dst and,
+// unless it only fills, below `from_size` of its source.
 Box arranged(const Box &box, Index from_size, Index to_size);
 
 // Copies an arranged box, or fills it if src is null; elements have 1, 2, 4 or 8 bytes.

@@ -34,7 +34,7 @@ void for_each_block(Index channels, const Body &body) {
     }
 }
 
-// Returns as many elements of memory at `at` as `values` has.
+// Returns a view of as many elements from `at` on as `values` has.
 template <class Values>
 Eigen::Map<const Values> like(const Values &values, const typename Values::Scalar *at) {
     return {at, values.size()};

@@ -10,8 +10,8 @@ namespace vtensor::eigen {
 
 namespace {
 
-// The image is the window's src, with a layer per image. src has, for each layer, the elements of
-// the window's kernel one after another, each for all positions of the window.
+// The slot dst is the image: `window.images` layers of the sizes `window.src`. The slot src has,
+// for each layer and each element of the window's kernel, that element of all windows.
 template <class Element>
 class Col2Im final : public Step {
 public:
@@ -63,7 +63,8 @@ private:
         for (Index i = 0; i < count; ++i) dst[i] = static_cast<Element>(totals[i]);
     }
 
-    // Returns the window along a dim whose element `tap` is at a place of the image, or -1.
+    // Returns the index, along a dim, of the window whose element `tap` is at `place` in the image;
+    // -1 if there is none.
     Index window_at(std::size_t dim, Index place, Index tap) const {
         const Index from = place + window_.begin[dim] - tap * window_.dilations[dim];
         if (from < 0 || from % window_.strides[dim] != 0) return -1;
@@ -71,8 +72,8 @@ private:
         return found < window_.dst[dim] ? found : -1;
     }
 
-    // Adds one element of each window of a line; that of the first window is at `shift` minus its
-    // pads.
+    // Adds one element of each window of a line to the totals. The first window's element belongs
+    // to the total at `shift` minus the pad before the line.
     void add(const Element *line, Index shift, Index count, Total *totals) const {
         const Index first = shift - window_.begin[2], step = window_.strides[2];
         const Index windows = window_.dst[2];

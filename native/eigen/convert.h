@@ -14,10 +14,11 @@
 
 namespace vtensor::eigen {
 
-// Returns elements at src, a step apart: in place if possible, else converted into the tile.
+// Returns `count` elements of src from index `from` on, `step` apart: in place if possible, else
+// converted into the tile.
 template <class A>
 using Load = const A *(*)(const void *src, Index from, Index step, Index count, A *tile);
-// Stores values as elements at dst, a step apart; integers wrap.
+// Stores `count` values as elements of dst from index `to` on, `step` apart; integers wrap.
 template <class A>
 using Store = void (*)(void *dst, Index to, Index step, Index count, const A *values);
 
@@ -48,7 +49,7 @@ void store(void *dst, Index to, Index step, Index count, const A *values) {
     for (Index i = 0; i < count; ++i) first[i * step] = static_cast<T>(values[i]);
 }
 
-// The conversions of an element type whose values are computed as A, totals as W.
+// The conversions of an element type; values are computed as A, and their totals as W.
 template <class A, class W>
 struct Element {
     const char *name;

@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    // The parts of one image, and the tile.
+    // One image of each operand, and the tile.
     struct Image {
         const float *src, *offset, *mask;
         float *tile;
@@ -104,8 +104,8 @@ private:
         });
     }
 
-    // Finds the neighbours of a window's sample for an element of its kernel; `row` counts these by
-    // offset group.
+    // Finds the neighbours of the sample for one element of a window's kernel. Rows count the
+    // elements of the kernel, once for each offset group.
     void find(const Image &image, Index row, Index window, Taps &taps, Index p) const {
         const Place where = place(window_, window);
         Index tap = row % taps_, count = 1, stride = 1;

@@ -49,7 +49,7 @@ auto with_type(const std::string &name, const Body &body) {
     refuse("no elements of type " + name);
 }
 
-// Calls it likewise with a float type that is computed in f32.
+// Calls body likewise, for the names of float types that are computed in f32.
 template <class Body>
 auto with_fraction(const std::string &name, const Body &body) {
     if (name == "f32") return body(Type<float>());
@@ -58,7 +58,7 @@ auto with_fraction(const std::string &name, const Body &body) {
     refuse("fractions are f32, f16 or bf16, not " + name);
 }
 
-// Calls it likewise with any float type.
+// Calls body likewise, for the names of all float types.
 template <class Body>
 auto with_float(const std::string &name, const Body &body) {
     if (name == "f64") return body(Type<double>());

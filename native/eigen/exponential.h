@@ -16,8 +16,8 @@ VTENSOR_INLINE T polynomial(T x, T first, Rest... rest) {
     return sum;
 }
 
-// The parts of an exponential: x = k ln 2 + r, and p(r) is the exponential of r. Adding 3/2 * 2^23
-// rounds, and leaves k in the lower bits.
+// The parts of an exponential: x = k ln 2 + r, `p` is e^r, and `power` is k. Adding 3/2 * 2^23 to
+// x / ln 2 rounds it to k, and leaves k in the sum's lower bits.
 struct Halves {
     float p;
     std::int32_t power;

@@ -28,7 +28,7 @@ using Compared =
 // Elements that are compared together.
 constexpr Index kLanes = 64;
 
-// Finds the extreme value first, NaN apart, some lanes at a time, and then its position.
+// Finds the extreme value and whether there is a NaN, some lanes at a time; then the position.
 template <bool Largest, class Element>
 Index place_in_row(const Element *src, Index length, bool last) {
     using Value = Compared<Element>;
@@ -146,7 +146,7 @@ private:
     Index rows_, length_;
 };
 
-// Returns a number in the order of the elements; NaN is the largest, and -0 equals 0.
+// Returns a number that is larger for larger elements, and largest for NaN; -0 equals 0.
 template <class T>
 std::uint64_t rank_of(T element) {
     if constexpr (std::is_integral_v<T>) {

@@ -28,12 +28,12 @@ struct Function {
     Kernel3 kernel;
 };
 
-// The functions of each file.
+// The functions of arithmetic.cpp, smooth.cpp and integers.cpp.
 std::span<const Function> arithmetic();
 std::span<const Function> smooth();
 std::span<const Function> integers();
 
-// Throws std::invalid_argument where there is none.
+// Returns the function of a name. Throws std::invalid_argument if there is none.
 const Function &function(const std::string &name);
 
 // The conversions between elements of a type and values of a program; n of each, `step` apart in
@@ -46,7 +46,7 @@ struct ElementType {
     void (*narrow)(const void *values, void *dst, Index n);
 };
 
-// Throws std::invalid_argument where there is none.
+// Returns the element type of a name. Throws std::invalid_argument if there is none.
 const ElementType &element_type(const std::string &name);
 
 constexpr std::size_t value_bytes(Kind kind) { return kind == Kind::kFloat ? 4 : 8; }

@@ -113,7 +113,7 @@ private:
     Index pixels_ = 0, places_ = 0, taps_ = 1, all_taps_ = 1;
 };
 
-// Returns the index of a name in a list.
+// Returns the enumerator with the index that a name has in a list.
 template <class Enum>
 Enum named(const std::string &name, std::initializer_list<const char *> names) {
     Index at = 0;

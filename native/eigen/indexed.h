@@ -21,8 +21,8 @@ inline Index placed(Index index, const Addressed &axis) {
     return place;
 }
 
-// Checks that all positions are inside the tensor for all valid indices, and that the indices
-// suffice.
+// Checks that all positions are inside the tensor for all valid indices, and that there are enough
+// indices.
 inline void check(const Places &places) {
     const Index count = product(places.shape);
     demand(!places.axes.empty(), "no axis is addressed");
@@ -42,8 +42,8 @@ inline void check(const Places &places) {
     demand(none || places.inner == 0 || end <= places.elements, "a place beyond the tensor");
 }
 
-// Calls body(place, which) for the positions from `begin` to `end`: their offset in the tensor and
-// their number.
+// Calls body(place, which) for the positions numbered `begin` to `end` - 1: place is the offset in
+// the tensor, which the number.
 template <class Number, class Body>
 void each_place(const Places &places, const Number *indices, Index begin, Index end,
                 const Body &body) {

@@ -27,7 +27,7 @@ Integer max(Integer a, Integer b) { return std::max(a, b); }
 Integer min(Integer a, Integer b) { return std::min(a, b); }
 Integer copy(Integer a) { return a; }
 
-// Division by 0 gives 0; the smallest number has no negative.
+// A quotient by 0 is 0. Divided by -1, the smallest number overflows and wraps to itself.
 Integer div(Integer a, Integer b) { return b == 0 ? 0 : b == -1 ? neg(a) : a / b; }
 Integer fmod(Integer a, Integer b) { return b == 0 || b == -1 ? 0 : a % b; }
 Integer mod(Integer a, Integer b) {

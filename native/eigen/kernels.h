@@ -52,9 +52,9 @@ Step *copy(const Ints &sizes, const std::vector<Box> &boxes, Index item_bytes);
 Step *product(const std::string &type, const Ints &batch, const Ints &left_strides, const Ints &right_strides, Index rows,
               Index columns, Index depth);
 
-// Dynamic quantization to u8, with the smallest scale that represents every value of src and 0;
-// then the scale (f32) and the code of 0. src and dst have `size` elements; the boxes of `pads` are
-// filled last.
+// Dynamic quantization to u8, with the smallest scale that represents every value of src and 0.
+// Arguments src, dst, the scale (f32), the code of 0 (u8). src and dst have `size` elements; the
+// boxes of `pads` are filled last.
 Step *dynamic_quantize(Index size, const std::vector<Box> &pads);
 
 // A window over an image of three spatial dims; with fewer, the first ones are 1.
@@ -69,11 +69,11 @@ struct Window {
 Step *convolution(const std::string &type, const Window &window, Index groups, Index outputs);
 
 // Depthwise convolution: src N D H W C, weights d h w C M, dst N D H W (C M); each channel has M
-// kernels of its own. Types as above.
+// kernels of its own. Types as for convolution.
 Step *depthwise(const std::string &type, const Window &window, Index multiplier);
 
-// Pooling. kind: "max", "avg_include_padding", "avg_exclude_padding", where `end` bounds the
-// padding that counts; or "lp", the norm of exponent `power`.
+// Pooling. kind: "max", "avg_include_padding", "avg_exclude_padding", or "lp", the norm of exponent
+// `power`. end: the pads at the end, which avg_include_padding counts.
 Step *pooling(const std::string &kind, const Window &window, const Ints &end, float power);
 
 // Max pooling with indices (s64): positions in an image of the order N C D H W, or with D fastest
@@ -81,9 +81,10 @@ Step *pooling(const std::string &kind, const Window &window, const Ints &end, fl
 Step *largest_place(const Window &window, bool column_major);
 
 // A reduction: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
-// "log_sum_exp", of elements of a type. src and dst are their numbers of elements. Each element of
-// dst in a box of `kept` is the reduction of src there and at the offsets of all boxes of
-// `reduced`, whose `to` is not read. The boxes of `pads` are filled last.
+// "log_sum_exp", of elements of a type. src, dst: the number of elements of each. A box of `kept`
+// pairs elements of dst with offsets in src; such an element is the reduction of the elements at
+// that offset plus each offset in the boxes of `reduced`, whose `to` is not read. The boxes of
+// `pads` are filled last.
 Step *reduction(const std::string &kind, const std::string &type, Index src, Index dst,
                 const std::vector<Box> &kept, const std::vector<Box> &reduced,
                 const std::vector<Box> &pads);

@@ -3,7 +3,7 @@
 
 #include "functions.h"
 
-// Functions that loops call must be inlined.
+// Functions that loops call must be inlined: compilers do not vectorise a loop with calls.
 #define VTENSOR_INLINE [[gnu::always_inline]] inline
 
 namespace vtensor::eigen {
@@ -26,7 +26,7 @@ void each_pair(const void *a, const void *b, const void *, void *y, Index n) {
     for (Index i = 0; i < n; ++i) result[i] = kFunction(first[i], second[i]);
 }
 
-// Selects by a truth value, which is a float.
+// Writes the element of a where the condition c, a float, is not 0, else that of b.
 template <class T>
 void each_select(const void *c, const void *a, const void *b, void *y, Index n) {
     const auto *condition = static_cast<const float *>(c);

@@ -43,35 +43,54 @@ void bind_signals(nb::module_ &m) {
             return Kernel(col2im(dtype, window(row)));
         },
         "dtype"_a, "window"_a,
-        "Windows added up, each at its place in an image; arguments src (images taps places), dst.");
+        R"(Make a kernel that adds windows up, each at its position in an image.
+
+``window``: as for convolution; its src are the sizes of the image, its channels are 1.
+Slots: src (images, elements of a window, windows), dst.)");
     m.def(
         "deformed",
         [](const WindowRow &row, const BendsRow &bends) {
             return Kernel(deformed(window(row), std::make_from_tuple<Bends>(bends)));
         },
         "window"_a, "bends"_a,
-        R"(Convolution whose windows take elements from places beside their own.
+        R"(Make a kernel for a convolution of f32 that reads src at shifted positions.
 
-Bends are (groups, parts, outputs, rank, masked). Arguments src (N C D H W), weights (O I d h w),
-offset (N parts d h w rank D H W), mask (N parts d h w D H W) if there is one, dst, scratch.)");
+Args:
+    window: as for convolution.
+    bends: (groups, parts, outputs, rank, masked): the numbers of groups of channels, of
+        groups of channels that share offsets, of channels of dst and of spatial dims;
+        whether there is a mask.
+
+Slots: src (N C D H W), weights (O I d h w), offset (N parts d h w rank D H W, the latter of
+dst), mask (N parts d h w D H W) if masked, dst, scratch.)");
     m.def(
         "fourier",
         [](const std::string &dtype, const FramesRow &row) {
             return Kernel(fourier(dtype, std::make_from_tuple<Frames>(row)));
         },
         "dtype"_a, "frames"_a,
-        R"(Discrete Fourier transforms of frames; arguments src, a window if there is one, dst, scratch.
+        R"(Make a kernel for discrete Fourier transforms of frames.
 
-Frames are (series, size, src_parts, frames, step, taken, length, bins, dst_parts, inverse,
-mirrored, windowed): of each series of so many numbers so many frames, of which so many numbers
-are taken and zeros follow. Mirrored: the second half of what is transformed mirrors the first.)");
+Args:
+    dtype: the element type.
+    frames: (series, size, src_parts, frames, distance, taken, length, bins, dst_parts,
+        inverse, mirrored, windowed). src holds ``series`` series of ``size`` numbers of
+        ``src_parts`` parts (1: real, 2: complex). A series has ``frames`` frames, which
+        begin ``distance`` numbers apart. A transform takes ``taken`` numbers of a frame,
+        times the window if windowed, then zeros up to ``length``; if mirrored, the
+        conjugates in reverse order as the second half. dst gets its first ``bins``
+        results, of ``dst_parts`` parts.
+
+Slots: src, window if windowed, dst, scratch.)");
     m.def(
         "determinant",
         [](const std::string &dtype, Index matrices, Index order) {
             return Kernel(determinant(dtype, matrices, order));
         },
         "dtype"_a, "matrices"_a, "rows"_a,
-        "Determinants of square matrices; arguments src, dst, scratch.");
+        R"(Make a kernel for determinants of ``matrices`` square matrices of ``rows`` rows.
+
+Slots: src, dst, scratch.)");
     m.def(
         "recurrent",
         [](const NetworkRow &row, const std::vector<std::string> &given, Index length_bytes) {
@@ -82,25 +101,37 @@ are taken and zeros follow. Mirrored: the second half of what is transformed mir
             return Kernel(recurrent(network, given, length_bytes));
         },
         "network"_a, "given"_a, "length_bytes"_a,
-        R"(A network along a sequence; arguments x (T N F), w (dir gate unit F), r (dir gate unit
-state), what is given, by name and in its order, y (T dir N unit), the last states, scratch.
+        R"(Make a kernel for a layer of a recurrent network of f32.
 
-A network is (cell, direction, times, batch, features, units, functions, clip, limited, coupled): a
-cell is rnn, gru, lbr_gru or lstm; of each direction the functions (name, alpha, beta) of its gates.)");
+Args:
+    network: (cell, direction, times, batch, features, units, activations, clip, limited,
+        coupled). Cell: "rnn", "gru", "lbr_gru" or "lstm"; direction: "forward", "reverse"
+        or "bidirectional"; activations: (name, alpha, beta) for the gates of each
+        direction; limited: whether their inputs are cut to -clip .. clip; coupled:
+        whether an LSTM's input and forget gates are coupled.
+    given: the names of optional inputs, in order: "bias", "lengths", "hidden", "cell" or
+        "peepholes".
+    length_bytes: bytes of an element of lengths, 4 or 8.
+
+Slots: x (T N F), w (dir gate unit F), r (dir gate unit state), the optional inputs, y (T
+dir N unit), the last hidden state, an LSTM's last cell state, scratch.)");
 }
 
 void bind(nb::module_ &m) {
     m.attr("level") = VTENSOR_LEVEL;
     m.def("machine_level", &machine_level,
-          "Return the best of the modules that this machine runs: baseline, avx2 or avx512.");
+          R"(Return the best instruction set, of those with a module, that this machine runs.
+
+One of "baseline", "avx2" and "avx512".)");
     m.attr("version") = std::to_string(EIGEN_WORLD_VERSION) + "." +
                         std::to_string(EIGEN_MAJOR_VERSION) + "." +
                         std::to_string(EIGEN_MINOR_VERSION);
-    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel as a step.")
+    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel, which supplies itself as a step.")
         .def_prop_ro("kernel", &Kernel::name)
-        .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes, "Its last slot is scratch, if any.")
+        .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes,
+                     "Bytes of scratch memory, the step's last slot; 0 if it needs none.")
         .def("__vtensor_step__", &Kernel::capsule,
-             "Return a capsule with a step of native/include/vtensor/step.h.")
+             "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     bind_moves(m);
     bind_signals(m);
@@ -113,11 +144,16 @@ void bind(nb::module_ &m) {
                                     rows<Instruction>(program), rows<Box>(pads)));
         },
         "shape"_a, "strides"_a, "types"_a, "constants"_a, "program"_a, "pads"_a,
-        R"(An element-wise program; arguments: the operands, then dst, which is dense.
+        R"(Make a kernel that runs an element-wise program. Slots: the operands, dst (dense).
 
-Strides count elements, 0 where an operand is repeated. Types are the operands', then dst's. Values
-are numbered: operands, constants (type, value), then what each instruction (function, values)
-gives; the last one is stored. The boxes of ``pads``, as for copy, are filled last.)");
+Args:
+    strides: of each operand along ``shape``, in elements; 0 repeats.
+    types: the element types of the operands, then of dst.
+    constants: (element type, value) each.
+    program: instructions (function, numbers of its arguments). Values are numbered: the
+        operands, the constants, then the result of each instruction. The last result is
+        written to dst.
+    pads: boxes of dst, as for copy, which are filled last.)");
     m.def(
         "joined",
         [](const Ints &shape, const std::vector<Ints> &strides,
@@ -128,19 +164,24 @@ gives; the last one is stored. The boxes of ``pads``, as for copy, are filled la
                                  rows<Instruction>(program), rows<Box>(pads), pieces));
         },
         "shape"_a, "strides"_a, "types"_a, "constants"_a, "program"_a, "pads"_a, "pieces"_a,
-        R"(Element-wise program whose first operand has dst's layout, in pieces: an argument each.
+        R"(Make a kernel as of pointwise, whose first operand is divided among several slots.
 
-Of each row of it, each of the ``pieces`` has so many elements.)");
+``pieces``: in each row of that operand, which has dst's order, slot i holds ``pieces[i]``
+elements. These slots come first.)");
     m.def(
         "copy",
         [](const Ints &sizes, const std::vector<BoxRow> &boxes, Index item_bytes) {
             return Kernel(copy(sizes, rows<Box>(boxes), item_bytes));
         },
         "sizes"_a, "boxes"_a, "item_bytes"_a,
-        R"(Boxes of elements from sources to dst; arguments: the sources, then dst.
+        R"(Make a kernel that copies boxes of elements. Slots: the sources, then dst.
 
-A box is (source, shape, from, from_strides, to, to_strides, bits); source -1 fills with bits.
-Elements have 1, 2, 4 or 8 bytes, whatever they mean.)");
+Args:
+    sizes: the number of elements of each source, then of dst.
+    boxes: (source, shape, from, from_strides, to, to_strides, bits): the index of a
+        source, and the box's offset and strides in that source, then in dst, in elements.
+        If source is -1, the box of dst is filled with elements of these bits.
+    item_bytes: bytes of an element, 1, 2, 4 or 8.)");
     m.def(
         "product",
         [](const std::string &type, const Ints &batch, const Ints &left, const Ints &right,
@@ -148,47 +189,69 @@ Elements have 1, 2, 4 or 8 bytes, whatever they mean.)");
             return Kernel(product(type, batch, left, right, m_, n, k));
         },
         "element"_a, "batch"_a, "left_strides"_a, "right_strides"_a, "rows"_a, "columns"_a, "depth"_a,
-        "Products of row-major matrices of f32 or s32; arguments left, right, dst.");
+        R"(Make a kernel for products of row-major matrices, one per index below ``batch``.
+
+Each is left (``rows`` x ``depth``) times right (``depth`` x ``columns``). ``element``:
+"f32", or "s32", which wraps around. Strides: from one matrix to the next along the axes
+of ``batch``, in elements. Slots: left, right, dst.)");
     m.def(
         "dynamic_quantize",
         [](Index size, const std::vector<BoxRow> &pads) {
             return Kernel(dynamic_quantize(size, rows<Box>(pads)));
         },
         "size"_a, "pads"_a,
-        R"(Steps of u8 of the scale that just holds every value; arguments src, dst, scale, zero.
+        R"(Make a kernel that quantizes f32 to u8 by the smallest scale that fits all values and 0.
 
-The boxes of ``pads``, as for copy, are filled last.)");
+``size``: number of elements; the boxes of ``pads``, as for copy, are filled last.
+Slots: src, dst, scale (f32), zero (u8: the code of 0).)");
     m.def(
         "convolution",
         [](const std::string &type, const WindowRow &row, Index groups, Index outputs) {
             return Kernel(convolution(type, window(row), groups, outputs));
         },
         "element"_a, "window"_a, "groups"_a, "outputs"_a,
-        R"(Convolution of f32 or s32, channels last; arguments src, weights (G d h w I O), dst, scratch.
+        R"(Make a kernel for a convolution, channels last.
 
-A window is (images, channels, src, dst, kernel, strides, dilations, begin); three spatial dims.)");
+Args:
+    element: "f32", or "s32", which wraps around.
+    window: (images, channels, src, dst, kernel, strides, dilations, begin): the sizes of
+        src, of dst and of the window, then its strides, dilations and pads at the
+        beginning, each along three spatial dims, in elements.
+    outputs: channels of dst in each group.
+
+Slots: src, weights (group, window, channel of src, channel of dst), dst, scratch if needed.)");
     m.def(
         "depthwise",
         [](const std::string &type, const WindowRow &row, Index multiplier) {
             return Kernel(depthwise(type, window(row), multiplier));
         },
         "element"_a, "window"_a, "multiplier"_a,
-        "Convolution of each channel by itself; arguments src, weights (d h w C M), dst.");
+        R"(Make a kernel for a depthwise convolution, channels last.
+
+``element``, ``window``: as for convolution. ``multiplier``: channels of dst for each of
+src. Slots: src, weights (window, channel of src, channel of dst), dst.)");
     m.def(
         "pooling",
         [](const std::string &kind, const WindowRow &row, const Ints &end, float power) {
             return Kernel(pooling(kind, window(row), end, power));
         },
-        "kind"_a, "window"_a, "end"_a, "power"_a, "Pooling, channels last; arguments src, dst.");
+        "kind"_a, "window"_a, "end"_a, "power"_a,
+        R"(Make a kernel for a pooling of f32, channels last. Slots: src, dst.
+
+``kind``: "max", "avg_include_padding", "avg_exclude_padding", or "lp", the norm of
+exponent ``power``. ``window``: as for convolution. ``end``: pads at the end, which a
+mean that includes pads counts.)");
     m.def(
         "largest_place",
         [](const WindowRow &row, bool column_major) {
             return Kernel(largest_place(window(row), column_major));
         },
         "window"_a, "column_major"_a,
-        R"(The largest of each window, and its place in an image of the order N C D H W.
+        R"(Make a kernel for a max pooling of f32, channels last, with the index of each maximum.
 
-Channels last; arguments src, dst, indices (s64).)");
+Slots: src, dst, indices (s64). An index counts the elements of all images in the order
+N C D H W; with ``column_major``, in the order N C W H D. ``window``: as for
+convolution.)");
     m.def(
         "reduction",
         [](const std::string &kind, const std::string &type, Index src, Index dst,
@@ -198,11 +261,17 @@ Channels last; arguments src, dst, indices (s64).)");
                                     rows<Box>(pads)));
         },
         "kind"_a, "element"_a, "src"_a, "dst"_a, "kept"_a, "reduced"_a, "pads"_a,
-        R"(A reduction of src elements to dst elements of a type; arguments src, dst.
+        R"(Make a kernel for a reduction over boxes. Slots: src, dst.
 
-``kind``: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
-"log_sum_exp". Boxes are as for copy. Each element of a box of ``kept`` in dst is the reduction of
-src there and at the offsets of all boxes of ``reduced``; those of ``pads`` are filled last.)");
+Args:
+    kind: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+        "log_sum_exp".
+    element: the element type.
+    src, dst: their numbers of elements.
+    kept: boxes, as for copy, of the elements of dst: each is the reduction of the
+        elements of src at its offset in src plus each offset of the boxes of ``reduced``.
+    reduced: boxes, as for copy, whose offsets in dst are not read.
+    pads: boxes of dst, as for copy, which are filled last.)");
     m.def(
         "normalization",
         [](const std::string &kind, const std::string &type, const std::string &parameter_type,
@@ -212,15 +281,23 @@ src there and at the offsets of all boxes of ``reduced``; those of ``pads`` are 
                                         parameters, epsilon));
         },
         "kind"_a, "element"_a, "parameter_type"_a, "shape"_a, "first"_a, "last"_a, "parameters"_a, "epsilon"_a,
-        R"((src - mean) * factor * scale + shift over the axes first to last - 1.
+        R"(Make a kernel for a normalization over the axes ``first`` to ``last`` - 1.
 
-``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements along
-shape of src and dst, which are dense if axes lie behind the reduced ones, of the scale and of the
-shift, as far as there are any. Arguments src, parameters, dst, and of "layer" the mean and the
-factor.)");
+dst = (src - mean) * factor * scale + shift.
+
+Args:
+    kind: "layer" (factor 1 / sqrt(variance + epsilon)), "mean_variance" (1 / (standard
+        deviation + epsilon)), or, without a mean, "rms" (1 / sqrt(mean square +
+        epsilon)), "l1" or "l2" (1 / norm).
+    element, parameter_type: the element types of src and dst, and of scale and shift.
+    parameters: strides along ``shape``, in elements, of src, dst, scale and shift; the
+        last two may be missing. src and dst are dense if axes follow the reduced ones.
+
+Slots: src, scale, shift, dst, and for "layer" the mean and the factor, of f32.)");
     m.def(
         "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
-        "rows"_a, "length"_a, "Softmax of each row; arguments src, dst.");
+        "rows"_a, "length"_a,
+        "Make a kernel for softmax of ``rows`` rows of ``length`` f32 numbers. Slots: src, dst.");
     m.def(
         "attention",
         [](const Ints &batch, const SizesRow &sizes, const std::vector<Ints> &strides,
@@ -229,19 +306,28 @@ factor.)");
                                     rows<Mask>(masks), {scale, masked, zero}));
         },
         "batch"_a, "sizes"_a, "strides"_a, "masks"_a, "scale"_a, "masked"_a, "zero"_a,
-        R"(Attention; arguments q, k, v, the masks, y.
+        R"(Make a kernel for attention: softmax(scale * q * k^T, masked) * v.
 
-Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and y go
-along the batch's axes, then say where each row of a batch begins; those of a mask, (strides,
-whether it is truth values), go along the batch's axes, queries and keys. Where a truth mask is
-false, a score is masked. With zero, a query whose weights are not numbers gets 0.)");
+Args:
+    batch: the sizes of the axes before queries or keys.
+    sizes: (queries, keys, columns of q and k, columns of v and dst).
+    strides: of q, k, v and dst, in elements: along the axes of batch, then the offset of
+        each row within its batch.
+    masks: (strides along the axes of batch, queries and keys; whether it holds truth
+        values) each. A score becomes ``masked`` where a truth mask is false; other masks
+        are added.
+    zero: whether a query whose weights are NaN gets 0.
+
+Slots: q, k, v, the masks, dst.)");
     m.def(
         "lrn",
         [](Index count, Index length, Index size, float alpha, float beta, float bias) {
             return Kernel(lrn(count, length, size, alpha, beta, bias));
         },
         "rows"_a, "length"_a, "size"_a, "alpha"_a, "beta"_a, "bias"_a,
-        "Local response normalization along each row; arguments src, dst.");
+        R"(Make a kernel for local response normalization of rows of f32. Slots: src, dst.
+
+dst = src / (bias + alpha / size * sum of squares of ``size`` neighbours) ** beta.)");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace vtensor::eigen {
 
-// Returns the best level that this machine runs.
+// Returns the best instruction set, of those with a module, that this machine runs.
 inline const char *machine_level() {
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("f16c")) return "baseline";

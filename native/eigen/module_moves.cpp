@@ -37,21 +37,31 @@ void bind_places(nb::module_ &m) {
             return Kernel(pick(runs, src_elements, bits, item_bytes));
         },
         "axes"_a, "src_elements"_a, "bits"_a, "item_bytes"_a,
-        R"(Elements of src at places that are known before a run; arguments src, dst, which is dense.
+        R"(Make a kernel that copies elements at fixed positions of src. Slots: src, dst (dense).
 
-Each axis of dst is a row of runs (count, begin, step): so many elements, each a step further on
-in src; begin -1 fills with bits. What is taken lies at the sum of what all axes say.)");
+Args:
+    axes: for each axis of dst, runs (count, begin, stride): the next ``count`` indices
+        have the offsets begin, begin + stride, ... in src; begin -1: they are filled. An
+        element's offset in src is the sum of its axes' offsets.
+    bits: the bits of an element that fills.)");
     m.def(
         "gather",
         [](const PlacesRow &places, Index index_bytes, Index item_bytes) {
             return Kernel(gather(places_of(places), index_bytes, item_bytes));
         },
         "places"_a, "index_bytes"_a, "item_bytes"_a,
-        R"(Elements of src at places that indices say; arguments src, indices, dst, which is dense.
+        R"(Make a kernel that copies elements at indexed positions of src.
 
-Places are (shape, strides, bases, axes, inner, indices, elements): one for each index below shape,
-which begins in src at the sum of index * bases and of what each axis (size, stride, name) adds, and
-has inner elements. The numbers that address, one an axis, begin at the sum of index * strides.)");
+Args:
+    places: (shape, strides, bases, axes, inner, indices, elements). For each point below
+        shape, ``inner`` contiguous elements are copied. They begin in src at the sum of
+        point * bases, plus, for each of axes (size, stride, name), index * stride. The
+        indices of a point, one for each of axes, are contiguous in the slot indices from
+        the sum of point * strides on. ``indices``, ``elements``: the numbers of elements
+        of the slots indices and src.
+    index_bytes, item_bytes: bytes of an index and of an element.
+
+Slots: src, indices, dst (dense).)");
     m.def(
         "scatter",
         [](const PlacesRow &places, Index index_bytes, const std::string &dtype,
@@ -59,18 +69,21 @@ has inner elements. The numbers that address, one an axis, begin at the sum of i
             return Kernel(scatter(places_of(places), index_bytes, dtype, reduction));
         },
         "places"_a, "index_bytes"_a, "dtype"_a, "reduction"_a,
-        R"(src with some elements replaced; arguments src, indices, updates, dst.
+        R"(Make a kernel that copies src and writes updates at indexed positions.
 
-Places are as for gather; reduction is none, add, mul, max or min. The element type has a name, or,
-without a reduction, the number of its bytes.)");
+``places``: as for gather. ``reduction``: "none" replaces; "add", "mul", "max" or "min"
+combines the former element and the update. ``dtype``: the element type, or, for "none",
+the bytes of an element ("1", "2", "4" or "8"). Slots: src, indices, updates, dst.)");
     m.def(
         "one_hot",
         [](Index outer, Index depth, Index inner, Index index_bytes, Index item_bytes) {
             return Kernel(one_hot(outer, depth, inner, index_bytes, item_bytes));
         },
         "outer"_a, "depth"_a, "inner"_a, "index_bytes"_a, "item_bytes"_a,
-        "One value at each index along the axis in the middle, another elsewhere; arguments\n"
-        "indices, the pair of values, dst.");
+        R"(Make a kernel that writes one of two values: values[1] at each index, else values[0].
+
+Indices count along the middle axis of dst. Slots: indices (outer inner), values (2),
+dst (outer depth inner).)");
 }
 
 void bind_written(nb::module_ &m) {
@@ -82,20 +95,31 @@ void bind_written(nb::module_ &m) {
             return Kernel(overwrite({outer, along, count, inner, starts, circular}, item_bytes));
         },
         "cache"_a, "item_bytes"_a,
-        R"(src with some elements of each row overwritten; arguments src, update, start (s64), dst.
+        R"(Make a kernel that copies src and overwrites some elements of each row.
 
-A cache is (outer, axis, count, inner, starts, circular): outer rows of elements along an axis
-(size, stride, name) of inner each, of which count are overwritten, from the start of the row's
-batch on; without starts (-1) from 0 on, and there is no such argument.)");
+Args:
+    cache: (outer, axis, count, inner, starts, circular). There are ``outer`` rows along an
+        axis (size, stride, name), with ``inner`` elements for each index. In each row
+        ``count`` indices are overwritten, from the start of its batch on. ``starts``: the
+        number of batches, or -1: all start at 0. circular: index 0 follows the last.
+
+Slots: src, update, start (s64; none if starts is -1), dst.)");
     m.def(
         "unpool",
         [](Index layers, Index each, const Ints &counted, const Ints &dst, Index item_bytes) {
             return Kernel(unpool(layers, each, counted, dst, item_bytes));
         },
         "layers"_a, "each"_a, "counted"_a, "dst"_a, "item_bytes"_a,
-        R"(Elements at places that indices count in an image, zeros elsewhere.
+        R"(Make a kernel for MaxUnpool: zeros, with the elements of src at indexed positions.
 
-Arguments src, indices (s64), dst; counted are the spatial sizes of the image, dst those of dst.)");
+Args:
+    layers: the number of images times channels.
+    each: elements of src in a layer.
+    counted: the spatial sizes of the image, of all layers, whose elements an index
+        counts; an index outside of it is skipped.
+    dst: the spatial sizes of dst, at least as large.
+
+Slots: src, indices (s64), dst.)");
 }
 
 void bind_rows(nb::module_ &m) {
@@ -105,14 +129,19 @@ void bind_rows(nb::module_ &m) {
             return Kernel(reverse_sequence(batch, time, inner, index_bytes, item_bytes));
         },
         "batch"_a, "time"_a, "inner"_a, "index_bytes"_a, "item_bytes"_a,
-        "The first elements of each sequence in reverse; arguments src, lengths, dst.");
+        R"(Make a kernel that reverses the first elements of each sequence.
+
+Slots: src (batch time inner), lengths (batch: how many are reversed), dst.)");
     m.def(
         "triangle",
         [](Index matrices, Index rows, Index columns, Index k, bool upper, Index item_bytes) {
             return Kernel(triangle(matrices, rows, columns, k, upper, item_bytes));
         },
         "matrices"_a, "rows"_a, "columns"_a, "k"_a, "upper"_a, "item_bytes"_a,
-        "Elements on one side of a diagonal, and zeros elsewhere; arguments src, dst.");
+        R"(Make a kernel that copies one side of diagonal ``k`` (column = row + k) of matrices.
+
+``upper``: elements on and above the diagonal are copied, else those on and below it;
+the others become 0. Slots: src, dst.)");
     m.def(
         "running",
         [](const std::string &dtype, Index outer, Index length, Index inner, bool product,
@@ -120,7 +149,10 @@ void bind_rows(nb::module_ &m) {
             return Kernel(running(dtype, outer, length, inner, product, exclusive, reverse));
         },
         "dtype"_a, "outer"_a, "length"_a, "inner"_a, "product"_a, "exclusive"_a, "reverse"_a,
-        "Running sums or products along the axis in the middle; arguments src, dst.");
+        R"(Make a kernel for running sums along the middle axis of (outer length inner).
+
+``product``: products instead; ``exclusive``: without an element itself; ``reverse``:
+from the end. Slots: src, dst.)");
     m.def(
         "extreme_place",
         [](const std::string &dtype, Index outer, Index length, Index inner, bool largest,
@@ -128,14 +160,17 @@ void bind_rows(nb::module_ &m) {
             return Kernel(extreme_place(dtype, outer, length, inner, largest, last));
         },
         "dtype"_a, "outer"_a, "length"_a, "inner"_a, "largest"_a, "last"_a,
-        "Index of the extreme element along the axis in the middle; arguments src, dst (s64).");
+        R"(Make a kernel for the index of the extreme element along the middle axis.
+
+src is (outer length inner). ``largest``: the largest element, else the smallest;
+``last``: of equal elements the last counts, else the first. Slots: src, dst (s64).)");
     m.def(
         "hardmax",
         [](const std::string &dtype, Index count, Index length) {
             return Kernel(hardmax(dtype, count, length));
         },
         "dtype"_a, "rows"_a, "length"_a,
-        "1 at the first of the largest elements of each row, else 0; arguments src, dst.");
+        "Make a kernel for 1 at the first largest element of each row, else 0. Slots: src, dst.");
     m.def(
         "top",
         [](const std::string &dtype, Index outer, Index length, Index inner, Index count,
@@ -143,8 +178,10 @@ void bind_rows(nb::module_ &m) {
             return Kernel(top(dtype, outer, length, inner, count, largest));
         },
         "dtype"_a, "outer"_a, "length"_a, "inner"_a, "count"_a, "largest"_a,
-        "So many extreme elements along the axis in the middle, in order, and where they are;\n"
-        "arguments src, values, indices (s64), scratch.");
+        R"(Make a kernel for ``count`` extreme elements along the middle axis, in order.
+
+src is (outer length inner). ``largest``: the largest elements, else the smallest.
+Slots: src, values, indices (s64; along that axis), scratch.)");
 }
 
 void bind_samples(nb::module_ &m) {
@@ -154,10 +191,12 @@ void bind_samples(nb::module_ &m) {
             return Kernel(blend(dtype, rows<Blend>(axes)));
         },
         "dtype"_a, "axes"_a,
-        R"(An image at another size, one axis after another; arguments src, dst, scratch.
+        R"(Make a kernel for weighted sums along one axis of an image after another.
 
-An axis is (outer, from, inner, ends, near, weights): the sizes around it and its own in src; of
-each element of dst where its taps end, and of each tap the element of src and what it counts.)");
+``axes``: (outer, from, inner, ends, near, weights) each: the number of elements before,
+along and after the axis in src; for each element of dst, the end of its summands in near
+and weights; the index in src of each summand, and its weight. Slots: src, dst, and
+scratch if there are several axes.)");
     m.def(
         "grid_sample",
         [](const std::string &dtype, const std::string &grid_dtype, const SampledRow &image,
@@ -166,9 +205,17 @@ each element of dst where its taps end, and of each tap the element of src and w
                                       padding, corners));
         },
         "dtype"_a, "grid_dtype"_a, "image"_a, "mode"_a, "padding"_a, "corners"_a,
-        R"(Image sampled at the places of a grid; arguments src (N C D H W), grid (N D H W axis), dst.
+        R"(Make a kernel that samples images at the positions in a grid, from -1 to 1 in each dim.
 
-An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.)");
+Args:
+    image: (images, channels, src, dst, rank): the sizes of three spatial dims of src and
+        dst, 1 but for the last ``rank``.
+    mode: "nearest", "linear" or "cubic".
+    padding: "zeros", "border" or "reflection".
+    corners: whether -1 and 1 are the centres of the outer elements, else their outer
+        edges.
+
+Slots: src (N C D H W), grid (N D H W axis), dst.)");
     m.def(
         "roi_align",
         [](const std::string &dtype, const std::string &box_dtype, const AlignRow &align,
@@ -177,10 +224,17 @@ An image is (images, channels, src, dst, rank); three spatial dims, those beyond
                 roi_align(dtype, box_dtype, std::make_from_tuple<Align>(align), index_bytes));
         },
         "dtype"_a, "box_dtype"_a, "align"_a, "index_bytes"_a,
-        R"(Boxes of images at one size; arguments src (N C H W), boxes (R 4), image (R), dst, scratch.
+        R"(Make a kernel that resamples boxes of images to one size.
 
-What is aligned is (boxes, images, channels, height, width, rows, columns, largest, samples, most,
-scale, half_pixel).)");
+Args:
+    align: (boxes, images, channels, height, width, rows, columns, largest, samples, most,
+        scale, half_pixel). A box has rows x columns bins; each is the largest, else the
+        mean, of its samples. ``samples``: per bin and dim (0: as many as it spans);
+        ``most``: the most samples along a box; ``scale``: factor of the boxes' corners;
+        half_pixel: whether pixel centres are at a half.
+    index_bytes: bytes of an element of image, the index of a box's image.
+
+Slots: src (N C H W), boxes (R 4), image (R), dst, scratch.)");
 }
 
 }  // namespace

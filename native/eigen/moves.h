@@ -16,7 +16,7 @@ struct Run {
 };
 
 // Copies to each position of dst, which is dense, the element of src at the sum of its axes'
-// offsets.
+// offsets; filled elements get `bits`.
 Step *pick(const std::vector<std::vector<Run>> &axes, Index src_elements, std::uint64_t bits,
            Index item_bytes);
 
@@ -26,9 +26,9 @@ struct Addressed {
     std::string name;
 };
 
-// Indexed positions in a tensor, one for each index below `shape`. Each has `inner` elements from
-// the sum of index * bases and of the addressed axes' offsets on. Its indices, one per axis, are
-// contiguous from the sum of index * strides on.
+// Indexed positions in a tensor, numbered by counters c below `shape`. Position c has an index for
+// each of `axes`; these indices are contiguous, from offset sum(c * strides) on. The position's
+// `inner` elements begin at sum(c * bases) plus the sum of each index times its axis' stride.
 struct Places {
     Ints shape, strides, bases;
     std::vector<Addressed> axes;
@@ -45,8 +45,8 @@ Step *scatter(const Places &places, Index index_bytes, const std::string &dtype,
               const std::string &reduction);
 
 // Overwritten parts of rows: along `axis`, `count` positions of each row, from its batch's start
-// on. The rows belong to `starts` batches; -1: all start at 0. circular: the first position follows
-// the last.
+// on. starts: the number of batches that the rows belong to; -1: there are no starts, all are 0.
+// circular: the first position follows the last.
 struct Cache {
     Index outer;
     Addressed axis;  // its stride is not read
@@ -58,9 +58,10 @@ struct Cache {
 // dst.
 Step *overwrite(const Cache &cache, Index item_bytes);
 
-// Writes `each` elements of a layer of src at positions (s64) in an image of all layers with
-// spatial sizes `counted`, and zeros elsewhere in dst, which may be larger. An index outside of the
-// image is skipped; of equal indices the last counts.
+// MaxUnpool: writes the `each` elements of every layer of src to their indices (s64) in dst, and
+// zeros elsewhere. Indices count the elements of an image of all layers with the spatial sizes
+// `counted`; dst may be larger. An index outside of the image is skipped; of equal indices the last
+// counts.
 Step *unpool(Index layers, Index each, const Ints &counted, const Ints &dst, Index item_bytes);
 
 // dst[o, d, i] = values[1] if d is the index at [o, i], or the index + depth; else values[0].
@@ -72,19 +73,21 @@ Step *reverse_sequence(Index batch, Index time, Index inner, Index index_bytes, 
 // Copies of each matrix the part on one side of the diagonal `k`, inclusive; 0 elsewhere.
 Step *triangle(Index matrices, Index rows, Index columns, Index k, bool upper, Index item_bytes);
 
-// dst[o, i] (s64) = the index along the middle axis of the largest or smallest element.
+// dst[o, i] (s64) = the index along the middle axis of the largest or smallest element; of equal
+// ones the last if `last`, else the first.
 Step *extreme_place(const std::string &dtype, Index outer, Index length, Index inner, bool largest,
                     bool last);
 
 // Writes 1 at the first of the largest elements of each row, 0 elsewhere, in the same type.
 Step *hardmax(const std::string &dtype, Index rows, Index length);
 
-// Returns the `count` largest or smallest elements along the middle axis, in order, and their
+// Writes the `count` largest or smallest elements along the middle axis, in order, and their
 // indices (s64); arguments src, values, indices, scratch.
 Step *top(const std::string &dtype, Index outer, Index length, Index inner, Index count,
           bool largest);
 
-// Running sums or products along the middle axis.
+// Running sums or products along the middle axis. exclusive: without the element itself; reverse:
+// from the end.
 Step *running(const std::string &dtype, Index outer, Index length, Index inner, bool product,
               bool exclusive, bool reverse);
 

@@ -126,7 +126,7 @@ private:
         return all;
     }
 
-    // Returns the offsets of the index-th element of some axes, added to others.
+    // Returns the offsets of the index-th element of some axes, added to those of `from`.
     static Axis at(const std::vector<Axis> &axes, Index index, Axis from) {
         for (std::size_t i = axes.size(); i-- > 0; index /= axes[i].size) {
             const Index place = index % axes[i].size;
@@ -217,7 +217,7 @@ private:
         if (kind_ == Kind::layer) state(slots, index, &mean, &by, 1);
     }
 
-    // Normalizes a strip of elements after the reduced axes.
+    // Normalizes a strip: neighbouring elements along the axes that follow the reduced ones.
     void strip(void *const *slots, Index index, Index first) const {
         alignas(64) std::array<float, kTile> read, middle, left, by;
         std::array<double, kTile> sum;

@@ -11,7 +11,7 @@ namespace vtensor::eigen {
 
 namespace {
 
-// An axis of dst other than the last: the offset in src of each of its elements; negative fills.
+// An axis of dst other than the last: the offset in src of each of its elements; negative: filled.
 struct Outer {
     Index count, step;
     Ints offsets;  // empty if every element is `step` after the one before
@@ -19,7 +19,7 @@ struct Outer {
     Index at(Index i) const { return offsets.empty() ? i * step : offsets[i]; }
 };
 
-// Merges an axis with the next one if both are one walk through src; returns whether it did.
+// Merges an axis with the next one if both together read src at one stride; returns whether it did.
 bool merge(std::vector<Run> &axis, const std::vector<Run> &behind) {
     if (behind.size() != 1 || behind[0].begin != 0) return false;
     const auto [count, begin, step] = behind[0];
@@ -106,7 +106,7 @@ private:
         const auto *src = static_cast<const Element *>(slots[0]);
         auto *dst = static_cast<Element *>(slots[1]);
         if (width_ == 0) return;
-        // Long rows that are few are divided, too.
+        // If there are few rows, each is divided, too, if it is long.
         const Index parts = rows_ < 64 ? (width_ + kPart - 1) / kPart : 1;
         parallel(rows_ * parts, rows_ * width_, [&](Index begin, Index end) {
             Index before = -1;

@@ -30,7 +30,7 @@ constexpr std::size_t kMostGiven = 32;
 constexpr std::size_t kMostAxes = 32;
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// Merges axes along which every operand continues; drops axes of size 1.
+// Merges neighbouring axes that are contiguous in every operand; drops axes of size 1.
 void merge(Ints &shape, std::vector<Ints> &strides) {
     Ints sizes;
     std::vector<Ints> steps(strides.size());
@@ -103,10 +103,10 @@ public:
     }
 
 private:
-    // The walk through one operand, whose own axes may merge where others' do not.
+    // The walk through one operand, of which more axes may be merged than of all operands together.
     struct Walk {
         Ints shape, strides;
-        Index run = 1;     // elements read without a step along the axes
+        Index run = 1;     // elements of the last axis, times its repetitions
         Index period = 0;  // elements after which they repeat; 0 if they do not
     };
     struct Code {
@@ -117,7 +117,7 @@ private:
         Kind kind;
         std::variant<Index, double> value;
     };
-    // A tile of values of either kind.
+    // A tile of values: f32, or 64-bit integers, for which it has room.
     struct alignas(64) Tile {
         std::array<std::byte, kTile * sizeof(std::int64_t)> bytes;
     };
@@ -339,7 +339,7 @@ private:
         return tile;
     }
 
-    // Fills elements that repeat with a period, starting within it.
+    // Fills `to` with elements that repeat with a period, from element `at` of the period on.
     static void repeat(const ElementType &type, const std::byte *place, Index step, Index at,
                        Index period, std::byte *to, Index count) {
         const auto bytes = static_cast<Index>(value_bytes(type.kind));

@@ -38,7 +38,7 @@ public:
     }
 
 private:
-    // Returns the elements that all matrices of one operand span.
+    // Returns the number of elements that all matrices of one operand span.
     Index whole(const Ints &strides, Index height, Index width) const {
         Ints shape = batch_, steps = strides;
         shape.insert(shape.end(), {height, width});

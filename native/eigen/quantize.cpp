@@ -48,7 +48,7 @@ private:
             high = std::max(high, most);
         });
         const float scale = (high > low ? high - low : 1.0F) / kMost;
-        // Also defined for infinities, and for a scale that is no number above 0.
+        // fmin and fmax give a code of 0 to 255 also if `scale` is infinite or NaN.
         const float zero = std::fmin(std::fmax(std::nearbyint(-low / scale), 0.0F), kMost);
         *output(slots, 2) = scale;
         *static_cast<std::uint8_t *>(slots[3]) = static_cast<std::uint8_t>(zero);

@@ -1,7 +1,7 @@
 // native/eigen/recurrent.cpp: recurrent networks.
 //
-// The gates' inputs from the sequence are one product for many time steps; those from the state are
-// a product per time step. States are kept in the outputs for the last ones.
+// The sequence's part of the gates' inputs is one product for many time steps; the state's part is
+// a product per time step. The outputs for the last states hold the current states meanwhile.
 #include "recurrent.h"
 
 #include <algorithm>

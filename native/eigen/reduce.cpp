@@ -1,6 +1,6 @@
 // native/eigen/reduce.cpp: reductions over any dims: sums, means, products, extremes and norms.
 //
-// Floats are added up in tiles, at most kDeep to a lane, and tiles in f64.
+// Floats are added up in tiles, at most kDeep in a lane, and the sums of tiles in f64.
 #include <Eigen/Core>
 #include <algorithm>
 #include <array>

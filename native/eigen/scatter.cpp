@@ -13,7 +13,8 @@ namespace vtensor::eigen {
 
 namespace {
 
-// Combinations of the former element and the update; NaN stays.
+// Combinations of the former element of dst and the update. Except by Replace, the result is NaN if
+// either is.
 struct Replace {
     template <class T>
     static T of(T, T update) {
@@ -63,9 +64,10 @@ public:
     }
 
 private:
-    // Returns an axis along which positions of different indices never coincide, or -1: there all
-    // steps in the tensor are digits of a position. The first axis that is long enough for all
-    // threads, or the longest.
+    // Returns an axis along which positions of different indices never coincide, or -1 if none is
+    // known. There is one if the strides determine all indices from an offset, as digits are
+    // determined by a number. It is the first that is long enough for all threads, else the
+    // longest.
     static Index apart(const Places &places) {
         std::vector<std::pair<Index, Index>> digits{{1, places.inner}};
         for (const Addressed &axis : places.axes) digits.emplace_back(axis.stride, axis.size);

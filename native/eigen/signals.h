@@ -8,12 +8,13 @@
 
 namespace vtensor::eigen {
 
-// Col2Im: windows of one channel, added up at their positions in the window's src; the argument src
-// has a row of windows for each element of a kernel. Types are those of elements.h.
+// Col2Im: windows of one channel, added up at their positions in the image, of which window.src has
+// the sizes. The slot src has, for each element of the kernel, a row of all windows' elements.
+// Types are those of elements.h.
 Step *col2im(const std::string &dtype, const Window &window);
 
-// Groups of channels, groups of channels that share offsets (`parts`), outputs, and `rank` spatial
-// dims.
+// The numbers of groups of channels, of groups of channels that share offsets (`parts`), of
+// outputs, and of spatial dims (`rank`); whether there is a mask.
 struct Bends {
     Index groups, parts, outputs, rank;
     bool masked;
@@ -25,7 +26,7 @@ Step *deformed(const Window &window, const Bends &bends);
 
 // Series of `size` numbers of one or two parts. A transform takes `taken` numbers of each frame,
 // `step` apart, times a window if there is one, padded with zeros to `length`, and gives the first
-// `bins` results. mirrored: the second half of its input mirrors the numbers taken.
+// `bins` results. mirrored: the second half of a transform's input mirrors the numbers taken.
 struct Frames {
     Index series, size, src_parts;
     Index frames, step, taken;

@@ -27,8 +27,8 @@ VTENSOR_INLINE float logistic(float x) {
     return (x >= 0 ? 1.0F : e) / (1.0F + e);
 }
 
-// The error function by N. Juffa: below 1 unit in the last place where multiplication and addition
-// round once.
+// The error function by N. Juffa: its error is below 1 unit in the last place where a product and a
+// sum are rounded once (fused).
 VTENSOR_INLINE float erf(float x) {
     const float t = size_of(x), s = x * x;
     const float head = polynomial(t, -1.72853470e-5F, 3.83197126e-4F) * s +

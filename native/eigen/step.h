@@ -24,7 +24,7 @@ struct BadInput : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// A step. Its owners are Python's object, capsules and plans; it uses no Python.
+// A step. Its owners are a Python object, capsules and plans; it calls no Python itself.
 class Step {
 public:
     Step(const Step &) = delete;

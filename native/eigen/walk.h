@@ -13,8 +13,8 @@ struct Axis {
     Index size, from, to;
 };
 
-// A box with axes from the longest step in the source to the shortest; consecutive axes are merged,
-// and axes of one element dropped.
+// A box with axes from the longest stride in the source to the shortest; consecutive axes are
+// merged, and axes of one element dropped.
 struct Area {
     Index from = 0, to = 0, count = 1;
     std::vector<Axis> axes;
@@ -38,7 +38,7 @@ struct Area {
         axes = std::move(merged);
     }
 
-    // Removes and returns the axis of the shortest step.
+    // Removes and returns the axis of the shortest stride.
     Axis take_inner() {
         if (axes.empty()) return {1, 0, 0};
         const Axis inner = axes.back();

@@ -46,7 +46,7 @@ inline Index origin(const Window &window, const Place &at, std::size_t dim) {
     return at.at[dim] * window.strides[dim] - window.begin[dim];
 }
 
-// Returns the elements first .. last of a window along a dim that are inside of 0 .. size.
+// The elements of a window along a dim that are inside of 0 .. size: `first` to `last` - 1.
 struct Range {
     Index first, last;
 };
@@ -82,7 +82,7 @@ void for_each_tap(const Window &window, const Place &at, const Body &body) {
     }
 }
 
-// Return the pixels of the image and of the output, over all images.
+// Return the numbers of pixels of src and of dst, over all images.
 inline Index src_pixels(const Window &window) { return times(window.images, product(window.src)); }
 inline Index dst_pixels(const Window &window) { return times(window.images, product(window.dst)); }
 inline Index taps(const Window &window) { return product(window.kernel); }

@@ -107,7 +107,8 @@ private:
                     }
                 }
         });
-        // Some positions are in other layers: of equal positions the last one counts.
+        // Some indices are in other layers: write again in order, so that of equal indices the last
+        // counts.
         if (!strays) return;
         for (Index i = 0; i < layers_ * each_; ++i)
             if (is_in(indices[i], 0, all_)) dst[place(indices[i])] = src[i];

@@ -20,8 +20,8 @@ namespace vtensor::onednn {
 
 namespace {
 
-// Number of convolutions whose code may stay: those of a few networks, about 20 MB at most; and how
-// many are taken.
+// The limit of convolutions with code that oneDNN never frees (those of a few networks, about 20 MB
+// at most), and their number so far.
 std::atomic<std::size_t> limit{256}, taken{0};
 
 bool is_function(const PostOp &op) {

@@ -24,13 +24,13 @@ bool would_keep_code(const Primitive &primitive);
 // Returns whether oneDNN would keep the code also without fused functions.
 bool would_keep_code_without_functions(const Primitive &primitive);
 
-// Takes one of the process' places for such code; returns false if none is left.
+// Counts one more convolution with such code; returns false if the process' limit is reached.
 bool take_place();
 
-// Gives a place back: the code was not compiled.
+// Undoes take_place(): the code was not compiled.
 void give_place_back();
 
-// Sets the number of places; the number taken stays.
+// Sets the limit; the count stays.
 void set_kept_code_limit(std::size_t limit);
 
 struct Apart {

@@ -19,8 +19,8 @@ namespace {
 
 using Kernels = std::deque<std::shared_ptr<Primitive>>;  // the most recently used first
 
-// A thread that plans makes many more kernels than the plan uses; it holds this multiple of the
-// capacity.
+// A thread that plans makes many more kernels than the plan uses; it holds the latest of them, up
+// to this multiple of the cache's capacity.
 constexpr std::size_t kLookedAt = 4;
 
 // Kernels that a thread has made since its last cache_let_go: its current plan may use them.

@@ -217,7 +217,7 @@ void Desc::read_blocks(State &state) {
         plain_elements(state.padded_dims, state.strides, split, block_elements));
     const auto offset = static_cast<std::size_t>(state.offset);
     if (reserved > (plain + offset) * item) {
-        // Sums for integer arithmetic follow the elements, so the elements are not all there is.
+        // Sums for integer arithmetic follow the elements: the memory holds more than elements.
         state.kind = Kind::opaque;
         state.bytes = reserved;
         state.strides.clear();

@@ -16,8 +16,8 @@ namespace vtensor::onednn {
 
 namespace {
 
-// True if the thread can generate no more code: if oneDNN fails to generate a kernel, it leaves the
-// error in the thread's state, and later kernels fail or end the process.
+// Whether the thread can generate no more code: after a failure to generate a kernel, oneDNN leaves
+// the error in the thread's state, and later kernels fail or end the process.
 thread_local bool spoilt = false;
 
 // Does work that may generate code, on another thread if this one is spoilt.
@@ -134,7 +134,7 @@ void Executable::run(void *const *slots, std::uint32_t *doubt) {
             primitive_.get(), stream(), static_cast<int>(call->pairs.size()), call->pairs.data());
         return status == dnnl_success ? dnnl_stream_wait(stream()) : status;
     };
-    const bool first = !ran_.load(std::memory_order_relaxed);  // some generate code in it
+    const bool first = !ran_.load(std::memory_order_relaxed);  // some kernels generate code then
     check(first ? generating(execute) : execute(), "running");
     if (first) ran_.store(true, std::memory_order_relaxed);
     give_back(std::move(call));

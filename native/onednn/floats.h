@@ -6,7 +6,8 @@
 
 namespace vtensor::onednn {
 
-// A floating-point type: sign, exponent, fraction. Without the sign, bits grow with the number.
+// A floating-point type: sign, exponent, fraction. Numbers without their signs are ordered as their
+// bits are, read as integers.
 template <typename Bits, Bits kInfinite, int kFractionBits>
 struct Float {
     using Type = Bits;
@@ -35,7 +36,7 @@ bool is_odd(typename F::Type bits) {
 // Elements of a block that one thread searches at a time.
 constexpr std::int64_t kBlock = 4096;
 
-// Returns the numbers of the blocks of kBlock elements that hold a NaN or -inf; all threads search.
+// Returns the indices of the blocks of kBlock elements that hold a NaN or -inf; all threads search.
 template <typename F>
 std::vector<std::int64_t> odd_blocks(const typename F::Type *values, std::int64_t count);
 

@@ -100,26 +100,32 @@ nb::object compiling_capsule(std::shared_ptr<Primitive> primitive) {
 }
 
 void bind_primitive(nb::module_ &m) {
-    nb::class_<Primitive>(m, "Primitive", nb::is_final(), R"(A kernel of oneDNN.
+    nb::class_<Primitive>(m, "Primitive", nb::is_final(), R"(A kernel of oneDNN for one request.
 
-Compiled at the first ``__vtensor_step__``. It runs with ``threads`` OpenMP threads, the number
-of the thread that asked for it, whichever thread runs it.)")
+The first ``__vtensor_step__`` compiles it. It always runs with ``threads`` OpenMP threads,
+whichever thread runs it: the number that was set in the thread that made the primitive.)")
         .def_prop_ro("kind", &Primitive::kind)
         .def_prop_ro("kernel", &Primitive::kernel,
-                     "oneDNN's name of the implementation, as in \"jit:avx512_core\".")
+                     R"(oneDNN's name of the implementation, such as "jit:avx512_core".)")
         .def_prop_ro("scratch_bytes", &Primitive::scratch_bytes)
         .def_prop_ro("threads", &Primitive::threads)
         .def_prop_ro("descs", &descs, nb::sig("def descs(self) -> dict[str, Desc]"),
-                     "By argument name, \"any\" replaced by what was chosen; scratch is not in it.")
+                     R"(The descriptor of each slot but scratch, by the slot's name.
+
+An open layout is replaced by the one that oneDNN chose.)")
         .def_prop_ro("slots", &slots, nb::sig("def slots(self) -> tuple[str, ...]"),
-                     "Argument names in the order of the step; \"scratch\", if any, is last.")
+                     R"(The names of the step's slots in order; "scratch", if any, is last.)")
         .def("next_kernel", &Primitive::next_kernel, WithoutLock(),
              nb::sig("def next_kernel(self) -> Primitive | None"),
-             "Return the next implementation that oneDNN offers for the same request, or None.")
+             R"(Return the next implementation that oneDNN offers for the same request.
+
+None if this is the last one.)")
         .def("__vtensor_step__", &step_capsule,
-             "Return a capsule with a step of native/include/vtensor/step.h.")
+             "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
         .def("compiling", &compiling_capsule,
-             "Return a capsule with a step without memory that compiles this one, on any thread.")
+             R"(Return a capsule with a step without slots that compiles this primitive.
+
+Any thread may run it. It ignores a failure, which ``__vtensor_step__`` then raises.)")
         .def("__repr__", [](const Primitive &p) {
             return "Primitive(" + p.kind() + ", " + p.kernel() + ")";
         });
@@ -135,10 +141,11 @@ void bind_windows(nb::module_ &m) {
         },
         "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a,
         "pads_begin"_a, "pads_end"_a, "attr"_a = nb::none(), WithoutLock(),
-        R"(Convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
+        R"(Make a convolution over 1 to 3 spatial dims; slots src, weights, bias (if given), dst.
 
-src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one
-number for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".)");
+Dims: src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...
+Strides, dilations (1: dense) and pads have one number for each spatial dim, in elements.
+Any operand may be a ``Desc.any``.)");
     m.def(
         "deconvolution",
         [](const Desc &src, const Desc &weights, const Desc *bias, const Desc &dst, Ints strides,
@@ -148,20 +155,21 @@ number for each spatial dim, dilations as in ONNX (1 is dense). Any form may be 
         },
         "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a,
         "pads_begin"_a, "pads_end"_a, "attr"_a = nb::none(), WithoutLock(),
-        R"(Transposed convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
+        R"(Make a transposed convolution over 1 to 3 spatial dims.
 
-As convolution, each element spread over a window of dst; pads are cut off, and an end pad
-below 0, by less than a stride, adds. Any form may be "any".)");
+Slots and dims as for convolution. Each element of src, times the filter, is added to a
+window of dst. Pads are cut off dst; an end pad below 0, by less than a stride, makes dst
+larger. Any operand may be a ``Desc.any``.)");
     m.def(
         "resampling",
         [](const std::string &alg, const Desc &src, const Desc &dst, const Attr *attr) {
             return resampling(alg, src, dst, or_plain(attr));
         },
         "alg"_a, "src"_a, "dst"_a, "attr"_a = nb::none(), WithoutLock(),
-        R"(src at dst's sizes along 1 to 3 spatial dims; arguments src, dst.
+        R"(Make an interpolation of src to dst's sizes along 1 to 3 spatial dims; slots src, dst.
 
-``alg``: "nearest" or "linear". Element y of dst is at (y + 0.5) * src size / dst size - 0.5.
-dst may be "any".)");
+``alg``: "nearest" or "linear". Element y of dst is the value of src at
+(y + 0.5) * src size / dst size - 0.5. dst may be a ``Desc.any``.)");
     m.def(
         "pooling",
         [](const std::string &kind, const Desc &src, const Desc &dst, Ints kernel, Ints strides,
@@ -171,9 +179,11 @@ dst may be "any".)");
         },
         "kind"_a, "src"_a, "dst"_a, "kernel"_a, "strides"_a, "dilations"_a, "pads_begin"_a,
         "pads_end"_a, "attr"_a = nb::none(), WithoutLock(),
-        R"(Pooling over 1 to 3 spatial dims; arguments src, dst.
+        R"(Make a pooling over 1 to 3 spatial dims; slots src, dst.
 
-``kind``: "max", "avg_include_padding", "avg_exclude_padding". dst may be "any".)");
+``kind``: "max", "avg_include_padding" or "avg_exclude_padding". ``kernel``: the window's
+sizes; these, strides, dilations (1: dense) and pads have one number for each spatial dim.
+dst may be a ``Desc.any``.)");
 }
 
 void bind_products(nb::module_ &m) {
@@ -182,10 +192,10 @@ void bind_products(nb::module_ &m) {
         [](const Desc &src, const Desc &weights, const Desc *bias, const Desc &dst,
            const Attr *attr) { return matmul(src, weights, maybe(bias), dst, or_plain(attr)); },
         "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "attr"_a = nb::none(), WithoutLock(),
-        R"(src (... M K) times weights (... K N) plus bias; arguments src, weights, bias, dst.
+        R"(Make a matrix product: src (... M K) times weights (... K N), plus bias.
 
-Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst.
-Any form may be "any".)");
+Equal ranks of at least 2; leading dims of 1 broadcast; bias broadcasts to dst. Slots: src,
+weights, bias (if given), dst. Any operand may be a ``Desc.any``.)");
     m.def(
         "inner_product",
         [](const Desc &src, const Desc &weights, const Desc *bias, const Desc &dst,
@@ -193,9 +203,10 @@ Any form may be "any".)");
             return inner_product(src, weights, maybe(bias), dst, or_plain(attr));
         },
         "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "attr"_a = nb::none(), WithoutLock(),
-        R"(src (N C ...) times weights (O C ...), summed over C ..., plus bias.
+        R"(Make an inner product: src (N C ...) times weights (O C ...), plus bias (O); dst is N O.
 
-dst is N O, bias O. Arguments src, weights, bias, dst. Any form may be "any".)");
+It sums over all dims but N and O. Slots: src, weights, bias (if given), dst. Any operand
+may be a ``Desc.any``.)");
 }
 
 void bind_pointwise(nb::module_ &m) {
@@ -205,34 +216,45 @@ void bind_pointwise(nb::module_ &m) {
            const Attr *attr) { return eltwise(alg, src, dst, alpha, beta, or_plain(attr)); },
         "alg"_a, "src"_a, "dst"_a, "alpha"_a = 0.0, "beta"_a = 0.0, "attr"_a = nb::none(),
         WithoutLock(),
-        "alg (of eltwise_algs()) on each element; arguments src, dst, which may be one memory.");
+        R"(Make an operation on each element: ``alg``, one of eltwise_algs().
+
+``alpha``, ``beta``: the parameters of ``alg``. Slots: src, dst, which may be the same
+memory.)");
     m.def(
         "binary",
         [](const std::string &alg, const Desc &src0, const Desc &src1, const Desc &dst,
            const Attr *attr) { return binary(alg, src0, src1, dst, or_plain(attr)); },
         "alg"_a, "src0"_a, "src1"_a, "dst"_a, "attr"_a = nb::none(), WithoutLock(),
-        "alg (of binary_algs()) on each pair; dims of 1 stretch; arguments src0, src1, dst.");
+        R"(Make an operation on pairs of elements: ``alg``, one of binary_algs().
+
+Dims of 1 broadcast. Slots: src0, src1, dst.)");
     m.def(
         "prelu",
         [](const Desc &src, const Desc &weights, const Desc &dst, const Attr *attr) {
             return prelu(src, weights, dst, or_plain(attr));
         },
         "src"_a, "weights"_a, "dst"_a, "attr"_a = nb::none(), WithoutLock(),
-        "src, times weights where below 0; weights stretch; arguments src, weights, dst.");
+        R"(Make a PReLU: src, times weights where src is below 0; weights broadcast to src.
+
+Slots: src, weights, dst.)");
     m.def(
         "concat",
         [](int axis, const std::vector<Desc> &srcs, const Desc *dst, const Attr *attr) {
             return concat(axis, srcs, maybe(dst), or_plain(attr));
         },
         "axis"_a, "srcs"_a, "dst"_a = nb::none(), "attr"_a = nb::none(), WithoutLock(),
-        "Joins along a dim; arguments src0, src1, ..., dst. No dst: oneDNN chooses its form.");
+        R"(Make a concatenation along dim ``axis``; slots src0, src1, ..., dst.
+
+Without ``dst``, oneDNN chooses the layout of the result.)");
     m.def(
         "reorder",
         [](const Desc &src, const Desc &dst, const Attr *attr) {
             return reorder(src, dst, or_plain(attr));
         },
         "src"_a, "dst"_a, "attr"_a = nb::none(), WithoutLock(),
-        "Copies to another form or type (rounding to even, saturating); arguments src, dst.");
+        R"(Make a copy in another layout or element type; slots src, dst.
+
+A conversion to integers rounds to even and saturates.)");
 }
 
 void bind_norms(nb::module_ &m) {
@@ -244,9 +266,11 @@ void bind_norms(nb::module_ &m) {
         },
         "src"_a, "dst"_a, "epsilon"_a, "scale"_a = true, "shift"_a = true, "relu"_a = false,
         "attr"_a = nb::none(), WithoutLock(),
-        R"((src - mean) / sqrt(variance + epsilon) * scale + shift for each channel (dim 1).
+        R"(Make a normalization of each channel (dim 1).
 
-Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements of f32.)");
+dst = (src - mean) / sqrt(variance + epsilon) * scale + shift; with ``relu``, max(0,
+that). mean, variance, scale and shift have one element of f32 for each channel. Slots:
+src, mean, variance, scale (if ``scale``), shift (if ``shift``), dst.)");
     m.def(
         "layer_normalization",
         [](const Desc &src, const Desc &stat, const Desc &dst, double epsilon, bool scale,
@@ -255,10 +279,12 @@ Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements
         },
         "src"_a, "stat"_a, "dst"_a, "epsilon"_a, "scale"_a = true, "shift"_a = true,
         "attr"_a = nb::none(), WithoutLock(),
-        R"((src - mean) / sqrt(variance + epsilon) * scale + shift over the last dim.
+        R"(Make a normalization over the last dim.
 
-Arguments src, scale, shift, mean, variance, dst; mean and variance are results in the form of
-``stat``, which has src's dims but the last; scale and shift are vectors of f32.)");
+dst = (src - mean) / sqrt(variance + epsilon) * scale + shift. mean and variance are
+results with the descriptor ``stat``: f32 with src's dims but the last. scale and shift
+have one element of f32 for each element of the last dim. Slots: src, scale (if
+``scale``), shift (if ``shift``), mean, variance, dst.)");
     m.def(
         "recurrent",
         [](const std::string &kind, const std::string &direction, const Desc &src,
@@ -275,19 +301,25 @@ Arguments src, scale, shift, mean, variance, dst; mean and variance are results 
         "dst_layer"_a, "dst_iter"_a, "bias"_a = nb::none(), "weights_peephole"_a = nb::none(),
         "src_iter"_a = nb::none(), "src_iter_c"_a = nb::none(), "dst_iter_c"_a = nb::none(),
         "activation"_a = "", "alpha"_a = 0.0, WithoutLock(),
-        R"(Return a recurrent network of f32 with the given arguments.
+        R"(Make a layer of a recurrent network of f32; a slot for each descriptor, by its name.
 
-``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or "logistic"),
-"lstm" (gates i f c o), "gru" (u r o) or "lbr_gru", reset behind the product. ``direction``:
-"forward", "reverse" or "bidirectional". Dims: src_layer T N C, weights 1 D I G O, bias 1 D G O,
-weights_peephole 1 D 3 O, states 1 D N O, dst_layer T N D*O. Weights may be "any".)");
+Args:
+    kind: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or
+        "logistic"), "lstm" (gates i f c o), "gru" (u r o), or "lbr_gru", which resets after
+        the product.
+    direction: "forward", "reverse" or "bidirectional".
+
+Dims: src_layer T N C, weights_layer 1 D C G O, weights_iter 1 D O G O, bias 1 D G O (one
+gate more for "lbr_gru"), weights_peephole 1 D 3 O, src_iter and dst_iter (with _c: an
+lstm's cell state) 1 D N O, dst_layer T N D*O; T time steps, D directions, G gates, O
+units. Weights may be a ``Desc.any``.)");
     m.def(
         "softmax",
         [](const Desc &src, const Desc &dst, int axis, bool log, const Attr *attr) {
             return softmax(src, dst, axis, log, or_plain(attr));
         },
         "src"_a, "dst"_a, "axis"_a, "log"_a = false, "attr"_a = nb::none(), WithoutLock(),
-        "Softmax along a dim (0 to rank - 1), or its logarithm; arguments src, dst.");
+        "Make a softmax along dim ``axis`` (0 to rank - 1), or its logarithm; slots src, dst.");
     m.def(
         "lrn",
         [](const std::string &alg, const Desc &src, const Desc &dst, dnnl_dim_t size,
@@ -296,18 +328,20 @@ weights_peephole 1 D 3 O, states 1 D N O, dst_layer T N D*O. Weights may be "any
         },
         "alg"_a, "src"_a, "dst"_a, "size"_a, "alpha"_a, "beta"_a, "k"_a, "attr"_a = nb::none(),
         WithoutLock(),
-        R"(src * (k + alpha / n * sum of squares over a window of n elements) ** -beta.
+        R"(Make a local response normalization, over a window of n elements.
 
-``alg``: "across_channels" (n is size) or "within_channel" (n is size to the power of the number
-of spatial dims); an odd size. Arguments src, dst.)");
+dst = src * (k + alpha / n * sum of squares) ** -beta. ``alg``: "across_channels" (n is
+size) or "within_channel" (n is size to the power of the number of spatial dims). ``size``
+is odd. Slots: src, dst.)");
     m.def(
         "reduction",
         [](const std::string &alg, const Desc &src, const Desc &dst, double p, double eps,
            const Attr *attr) { return reduction(alg, src, dst, p, eps, or_plain(attr)); },
         "alg"_a, "src"_a, "dst"_a, "p"_a = 0.0, "eps"_a = 0.0, "attr"_a = nb::none(), WithoutLock(),
-        R"(alg (of reduction_algs()) over the dims where dst has 1 and src more; arguments src, dst.
+        R"(Make a reduction by ``alg``, one of reduction_algs(); slots src, dst.
 
-``p`` (at least 1) and ``eps`` are those of the norms.)");
+It reduces the dims of which dst has 1 element and src more. ``p``, at
+least 1, and ``eps`` are the parameters of the norms.)");
 }
 
 void bind_cache(nb::module_ &m) {
@@ -321,10 +355,11 @@ void bind_cache(nb::module_ &m) {
             return answer;
         },
         nb::sig("def bounds_info() -> dict[str, int]"),
-        R"(Return what Attr.bounds and Attr.gelu have cost so far; ordinary numbers cost nothing.
+        R"(Return how often Attr.bounds and Attr.gelu needed work after a kernel of oneDNN.
 
-``searches``: results that were searched for a NaN since a flag of the processor said that there
-may be one; ``repeats``: runs that were made again, without what they end in.)");
+``searches``: number of results that were searched for wrong numbers since a flag of the
+processor said that there may be some; ``repeats``: number of runs that were repeated
+without bounds or gelu, which were then applied exactly.)");
     m.def(
         "cache_info",
         [] {
@@ -337,20 +372,26 @@ may be one; ``repeats``: runs that were made again, without what they end in.)")
             return answer;
         },
         nb::sig("def cache_info() -> dict[str, int]"),
-        "Return hits, misses, size and capacity of the cache of equal primitives.");
+        R"(Return the counts of the cache, in which equal requests find one primitive.
+
+``hits``, ``misses``: requests; ``size``: primitives that it holds, ``capacity`` at most.)");
     m.def("cache_let_go", &cache_let_go, WithoutLock(),
-          R"(Stop holding the primitives that the calling thread has made since its last call.
+          R"(Release the primitives that the calling thread has made since its last call of this.
 
-Those that a step holds, that were used last, or whose code oneDNN never frees stay.)");
-    m.def("cache_clear", &cache_clear, WithoutLock(), "Forget all primitives and both counts.");
+A primitive stays if a step holds it, if it is among those used last, or if oneDNN never
+frees its code.)");
+    m.def("cache_clear", &cache_clear, WithoutLock(),
+          "Empty the cache, and set the counts of hits and misses to 0.");
     m.def("set_kept_code_limit", &set_kept_code_limit, "limit"_a,
-          R"(Limit the convolutions that are compiled to code that oneDNN never frees.
+          R"(Limit the number of convolutions that are compiled to code that oneDNN never frees.
 
-Beyond the limit a function of one element runs in a kernel of its own if oneDNN has one.)");
+Beyond the limit, element-wise followers of a convolution run in kernels of their own, if
+oneDNN has fast ones for them.)");
     m.def("set_cache_capacity", &set_cache_capacity, "capacity"_a, WithoutLock(),
-          R"(Hold at most ``capacity`` primitives, those used last; 0 holds none.
+          R"(Set how many primitives the cache holds, those used last; 0: none.
 
-Primitives that a step holds are found all the same; those whose code oneDNN never frees stay.)");
+Primitives that a step holds are found all the same; those whose code oneDNN never frees
+stay.)");
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct Tag {
 // order.
 const std::vector<Tag> &tags();
 
-// Throws std::invalid_argument.
+// Returns the tag of a name. Throws std::invalid_argument if there is none.
 const Tag &tag(const std::string &name);
 
 // Algorithms by their names without the family's prefix: "relu", "add", "norm_lp_sum".

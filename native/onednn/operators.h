@@ -32,7 +32,7 @@ struct Window {
     Ints kernel, strides, dilations, pads_begin, pads_end;
 };
 
-// window.cpp
+// Defined in window.cpp.
 PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
                          const Desc &dst, Window window, const Attr &attr);
 // A transposed convolution. An end pad may be negative, by less than a stride, which extends dst.
@@ -43,13 +43,13 @@ PrimitivePtr resampling(const std::string &alg, const Desc &src, const Desc &dst
 PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
                      const Window &window, const Attr &attr);
 
-// matrix.cpp
+// Defined in matrix.cpp.
 PrimitivePtr matmul(const Desc &src, const Desc &weights, const MaybeDesc &bias, const Desc &dst,
                     const Attr &attr);
 PrimitivePtr inner_product(const Desc &src, const Desc &weights, const MaybeDesc &bias,
                            const Desc &dst, const Attr &attr);
 
-// pointwise.cpp
+// Defined in pointwise.cpp.
 PrimitivePtr eltwise(const std::string &alg, const Desc &src, const Desc &dst, double alpha,
                      double beta, const Attr &attr);
 PrimitivePtr binary(const std::string &alg, const Desc &src0, const Desc &src1, const Desc &dst,
@@ -59,8 +59,8 @@ PrimitivePtr concat(int axis, const std::vector<Desc> &srcs, const MaybeDesc &ds
                     const Attr &attr);
 PrimitivePtr reorder(const Desc &src, const Desc &dst, const Attr &attr);
 
-// recurrent.cpp; dims and names are oneDNN's; weights l d i g o with l = 1. `content` is for lstm
-// only.
+// Defined in recurrent.cpp; dims are oneDNN's: weights l d i g o (layers, of which there is 1,
+// directions, inputs, gates, outputs). `content`, the state of the cell, is for lstm only.
 struct Sequence {
     Desc src, weights, recurrent, dst, last_hidden;
     MaybeDesc bias, peephole, hidden, content, last_content;
@@ -68,7 +68,7 @@ struct Sequence {
 PrimitivePtr recurrent(const std::string &kind, const std::string &direction,
                        const Sequence &sequence, const std::string &activation, double alpha);
 
-// norm.cpp
+// Defined in norm.cpp.
 struct BatchNormFlags {
     bool scale, shift, relu;
 };

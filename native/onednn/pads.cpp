@@ -11,7 +11,7 @@ namespace vtensor::onednn {
 
 namespace {
 
-// Sets the lanes of the last block from the dim's end on to zero, at each position of the others.
+// Sets the lanes of the last block from the dim's end on to zero, at each index of the other dims.
 void clear(const Desc &dst, std::byte *memory) {
     const auto [block, along] = dst.blocks().front();
     const auto &dims = dst.dims();

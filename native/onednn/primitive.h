@@ -19,7 +19,8 @@ namespace vtensor::onednn {
 struct Spec {
     // The kind, such as "convolution"; error texts begin with it.
     std::string kind;
-    // Numbers, algorithms and descriptors: equal if and only if `create` does the same.
+    // Numbers, algorithms and descriptors: two specs have one key if and only if their `create`
+    // functions do the same.
     std::string key;
     Attr attr;
     // The arguments: inputs, then "dst".

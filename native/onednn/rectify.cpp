@@ -182,7 +182,8 @@ private:
         void operator()(void *memory) const { ::operator delete(memory, kAlignment); }
     };
 
-    // Makes it: the same kernel if oneDNN offers it, else any that works on the same memory.
+    // Makes the primitive: with the same kernel if oneDNN offers it, else with any that works on
+    // the same memory.
     void make() {
         std::shared_ptr<Primitive> found;
         for (int rank = 0;; ++rank) {

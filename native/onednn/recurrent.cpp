@@ -33,7 +33,7 @@ dnnl_rnn_direction_t direction_of(const std::string &name) {
     refuse("recurrent: unknown direction '", name, "'; one of forward, reverse, bidirectional");
 }
 
-// Checks an argument that is given: these dims and f32.
+// Checks that an argument, if it is given, has these dims and is f32.
 void expect(const char *role, const MaybeDesc &desc, const Ints &dims, bool written = false) {
     if (!desc) return;
     if (written)
@@ -122,8 +122,8 @@ PrimitivePtr recurrent(const std::string &kind, const std::string &direction,
             attr);
     };
     Spec spec{"recurrent", key.take(), Attr(), arguments, s.dst.dims(), create};
-    // oneDNN calls `ref` a kernel that multiplies by its matrix kernels and compiles the gates'
-    // functions.
+    // oneDNN's name of this kernel is `ref`, but it multiplies by oneDNN's matrix kernels, and the
+    // gates' functions are compiled.
     spec.reference = "gemm:jit";
     return find_or_make(spec);
 }

@@ -95,7 +95,7 @@ bool reference_softmax_steps_wrong(const Primitive &primitive) {
     return takes_steps && src.strides()[at - 1] != src.padded_dims()[at];
 }
 
-// The compiled binary kernel counts elements, pads included, on one operand for all.
+// The compiled binary kernel takes the number of elements, pads included, of one operand for all.
 bool binary_mixes_pads(const Primitive &primitive) {
     if (primitive.kind() != "binary") return false;
     const Desc &dst = dst_of(primitive);

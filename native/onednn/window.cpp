@@ -117,7 +117,8 @@ Desc channels_last(const Desc &image) {
 }
 
 // Creates a primitive with open layouts. Each kernel chooses layouts of its own; a kernel that may
-// be outrun works on channels last only, so faster kernels are asked for with that.
+// be outrun works on channels last only, so faster kernels are asked for with
+// that layout.
 template <class Create>
 dnnl_status_t create_open(dnnl_primitive_desc_t *pd, const Desc &src, const Desc &dst,
                           const Create &create) {

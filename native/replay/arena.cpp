@@ -29,7 +29,7 @@ Pages::Pages(std::size_t bytes) {
     memory_ = {static_cast<std::byte *>(mapping_) + (kHugePage - first % kHugePage) % kHugePage,
                bytes};
 #ifdef MADV_HUGEPAGE
-    // The kernel may refuse; then small pages serve. The last piece does not fill a huge page.
+    // The kernel may refuse: small pages serve then. The last bytes do not fill a huge page.
     madvise(memory_.address, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
 }
@@ -45,7 +45,7 @@ void Pages::take([[maybe_unused]] const Pages &other) {
     // The other object's address range stays mapped, empty, until the other unmaps it.
     constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     if (mremap(other.memory_.address, whole, whole, kFlags, memory_.address) != MAP_FAILED) return;
-    constexpr int kAnew = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;  // mremap may have begun
+    constexpr int kAnew = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;  // mremap may have unmapped it
     if (mmap(memory_.address, whole, PROT_READ | PROT_WRITE, kAnew, -1, 0) == MAP_FAILED)
         throw std::bad_alloc();
 #endif

@@ -43,8 +43,8 @@ struct Lease {
     Turn turn;
 };
 
-// How runs treat doubts (vtensor_run.doubt): number of runs still to be made without doubts, and
-// number after the next justified doubt.
+// How runs treat doubts (vtensor_run.doubt). A doubt is justified if a flag was raised: the run is
+// repeated, and `penalty` runs after it are made without doubts; `runs` of these are left.
 struct Caution {
     std::uint32_t runs = 0, penalty = 1;
 };

@@ -25,7 +25,7 @@ constexpr std::size_t kAtOnce = std::size_t{2} << 20;
 
 std::atomic<std::size_t> brought{0};
 
-// Takes up to this many bytes of what is left of kMostBrought, and returns them.
+// Takes up to this many bytes of what is left of kMostBrought, and returns how many.
 std::size_t take_share(std::size_t bytes) {
     // A forked child has no such thread and owes nothing of its parent's share.
     [[maybe_unused]] static const int registered =
@@ -182,7 +182,7 @@ void Aside::bring_some(std::unique_lock<std::mutex> &lock) {
     pages_ = {static_cast<std::byte *>(pages_.address) + now.bytes, pages_.bytes - now.bytes};
     brings_ = true;
     lock.unlock();
-    // madvise would keep all other threads from mapping memory meanwhile.
+    // Page by page: madvise would keep all other threads from mapping memory meanwhile.
     auto *const first = static_cast<unsigned char *>(now.address);
     for (std::size_t at = 0; at < now.bytes; at += page_)
         __atomic_fetch_or(first + at, 0, __ATOMIC_RELAXED);

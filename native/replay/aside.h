@@ -25,7 +25,7 @@ struct Unread : std::runtime_error {
 };
 
 // Rows of bytes in a file: offset of the first, their number, bytes of each, and the distance
-// between their beginnings.
+// (`step`) between their beginnings.
 struct Rows {
     off_t offset;
     std::size_t count, bytes, step;
@@ -81,7 +81,7 @@ struct Work {
     std::byte *into = nullptr;  // where the bytes go; null: scratch
     std::vector<Piece> pieces;
     Memory factor{nullptr, 0};  // memory whose subnormals are cleared last
-    bool lost = false;          // whether it had any
+    bool lost = false;          // whether it had subnormals
     bool over = false;          // done or failed; under the guard
     std::exception_ptr failure;
 

@@ -20,8 +20,8 @@ struct Exponent {
 // Bytes from which on a team searches faster than one thread.
 inline constexpr std::size_t kShared = std::size_t{1} << 17;
 
-// Returns whether a word has all the bits. Inlined for a constant number of words, and without a
-// branch, it becomes a loop of vectors.
+// Returns whether any of `count` words has all of `bits` set. Inlined for a constant number of
+// words, and without a branch, it becomes a loop of vectors.
 template <typename Word>
 inline bool any_has(const std::byte *memory, std::size_t count, Word bits) {
     Word any = 0;

@@ -26,13 +26,14 @@ public:
     // a row, and may use this many processors. A run of another thread ends that, and doubles the
     // number needed next time.
     bool is_here(int processors);
-    // The number of jobs that the crew's own thread has done; it may have a team after any of them.
+    // The number of jobs that the server thread has done; after any of them it may have an OpenMP
+    // team.
     int jobs() const { return jobs_; }
     void worked() { ++jobs_; }
     // Forbids inline execution for good: the system has no threads for a second team.
     void refuse();
-    // Records that the crew's thread released its team after `jobs` jobs; is_clear() returns
-    // whether it has run none since.
+    // Records that the server thread ended its team after `jobs` jobs; is_clear() returns whether
+    // it has done no job since.
     void cleared(int jobs) { cleared_ = jobs; }
     bool is_clear() const { return jobs_ == cleared_; }
     // Returns whether the calling thread still has a team from inline execution, and forgets that

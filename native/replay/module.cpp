@@ -153,15 +153,15 @@ void bind_failures(nb::module_ &m) {
 
 Attributes:
     index: the index of the step in its program.
-    bad_input: whether the step reports that its input has wrong values.)", members));
+    bad_input: whether the step reports wrong values in its input.)", members));
     nb::exception<Circular>(m, "Circular", PyExc_RuntimeError).attr("__doc__") =
-        "Work did not begin: the team's thread waits for the thread whose work it is.";
+        "A job cannot begin: the team's thread waits for the thread that asks for the job.";
     nb::exception<Stopped>(m, "Stopped", PyExc_RuntimeError).attr("__doc__") =
-        "A run ended between two steps, or never began: its team is closed.";
+        "A run ended between two steps, or never began: its team or arena is closed.";
     nb::exception<NoThreads>(m, "NoThreads", PyExc_RuntimeError).attr("__doc__") =
         "The system does not let this process start the threads of a team.";
     nb::exception<Busy>(m, "Busy", PyExc_RuntimeError).attr("__doc__") =
-        "A run cannot begin inside of another of its program, or of one that shares an arena.";
+        "A run cannot begin: another run is using its program or its arena.";
 }
 
 const char *access_name(std::uint32_t access) {
@@ -251,64 +251,68 @@ NB_MODULE(_replay, m) {
 
 ``step`` has a method ``__vtensor_step__`` (or is the capsule that it returns); ``slots``
 holds one object with a buffer for each plane of each slot, in order. ``threads`` is the
-number of OpenMP threads for the step (0: this thread's number). ``sizes`` are the step's
-sizes. ``queue`` is a capsule named "vtensor.queue", for the step of a device; the maker
-of the queue waits for it. The interpreter's lock is released meanwhile.
+number of OpenMP threads for the step (0: the calling thread's number). ``sizes`` are the
+sizes that the step takes, if any. ``queue`` is a capsule named "vtensor.queue", needed by a
+step of a device; the caller then waits for the queue. The interpreter's lock is released
+while the step runs.
 
 Raises:
-    TypeError: not a step, not a buffer, or not a queue.
+    TypeError: ``step`` is no step, an object has no buffer, or ``queue`` is no queue.
     ValueError: the step is of another ABI version or malformed; a buffer is missing, too
         small, not contiguous in C order, read-only where the step writes, misaligned, or is
-        scratch that overlaps another; the step takes other sizes, or a queue that is missing;
+        scratch that overlaps another; the step does not take ``sizes``, or needs a queue;
         ``threads`` is out of range (1 to 1024).
     StepFailed: the step failed.)");
     m.def("describe", &describe, "step"_a,
           nb::sig("def describe(step: object) -> dict[str, typing.Any]"),
-          R"(Return the description of a step.
+          R"(Return the description of a step as a dict.
 
-``kernel``: its name; ``slots``: (name, bytes, access) each, access being "read", "write",
-"read write" or "scratch"; ``planes``: the bytes of each plane of each slot;
-``alignment``: in bytes, enough for every address; ``sizes``: the number of its sizes;
-``device``: the device whose queue it uses, or None for the CPU. Raises as ``execute``.)");
+``kernel``: its name; ``slots``: for each slot (name, bytes of its planes together, access),
+access being "read", "write", "read write" or "scratch"; ``planes``: for each slot the bytes
+of each plane; ``alignment``: in bytes, enough for every address; ``sizes``: the number of
+sizes that it takes; ``device``: the device whose queue it uses, or None for the CPU. Raises
+as ``execute``.)");
     m.def("set_threads", &set_threads, "threads"_a,
           "Set the number of OpenMP threads of the calling thread. ValueError outside 1 to 1024.");
     m.def("threads", &omp_get_max_threads,
           "Return the number of OpenMP threads of the calling thread.");
     m.def("load_ahead", &load_ahead, "path"_a,
-          R"(Load a shared library on another thread, ahead of the import that needs it.
+          R"(Begin to load a shared library on another thread, ahead of an import that needs it.
 
-Failures are ignored: that import reports them.)");
+Failures are ignored: the import reports them.)");
     m.def("finite", &finite_in, "buffers"_a, "exponents"_a,
           nb::sig("def finite(buffers: collections.abc.Sequence[object], "
                   "exponents: collections.abc.Sequence[tuple[int, int]]) -> bool"),
           R"(Return whether all numbers in these buffers are finite.
 
 ``exponents``: for each buffer (bytes of an element: 1, 2, 4 or 8; the bits that are all
-set in infinities and NaN), such as (4, 0x7f800000); a buffer without bits is not checked.
+set in infinities and NaN), such as (4, 0x7f800000); a buffer whose bits are 0 counts as
+finite. Without exponents the result is True.
 
 Raises:
-    TypeError: no buffer.
+    TypeError: an object has no buffer.
     ValueError: a buffer is not contiguous; ``exponents`` is neither empty nor as long as
         ``buffers``; elements have another size.)");
     m.def("clear_subnormals", &clear_subnormals_in, "buffer"_a,
           nb::sig("def clear_subnormals(buffer: object) -> bool"),
-          R"(Set subnormal floats (below 2^-126) of a buffer to zero; return whether there were any.
+          R"(Set the subnormal f32 numbers of a buffer to zero; return whether there were any.
 
-A sixteenth of the numbers is sampled first; without subnormals there, nothing changes.
+Subnormal is a number below 2^-126. A sixteenth of the numbers is searched first: if none of
+these is subnormal, nothing changes and the result is False.
 
 Raises:
-    TypeError: no buffer.
-    ValueError: it is not contiguous, or cannot be written to.)");
+    TypeError: ``buffer`` has no buffer.
+    ValueError: it is not contiguous, or read-only.)");
     m.def("offsets", &offsets_of, "nbytes"_a, "first"_a, "last"_a,
           nb::sig("def offsets(nbytes: collections.abc.Sequence[int], "
                   "first: collections.abc.Sequence[int], last: collections.abc.Sequence[int]) "
                   "-> tuple[list[int], int]"),
-          R"(Return the offsets of pieces of memory in one arena, and the arena's size.
+          R"(Return the byte offsets of pieces of memory in one arena, and the arena's bytes.
 
-``nbytes``: the size of each piece; ``first``, ``last``: the first and the last step that
-needs it. Pieces that are needed at the same time do not overlap. Each piece, the largest
-first, is put into the smallest gap that holds it; if the arena is then larger than the
-memory needed at one time, other orders are tried too.
+``nbytes``: the size of each piece; ``first``, ``last``: the indices of the first and the
+last step that need it. Pieces that a step needs at the same time do not overlap. Each
+piece, the largest first, is put into the smallest gap that holds it; if the arena is then
+larger than the memory needed at one time, other orders are tried too.
 
 Raises:
     ValueError: the three are not of one length, or a number is out of range.)");

@@ -45,7 +45,7 @@ public:
     // Adds an object's buffer. Throws TypeError if it has none, ValueError if it is not contiguous
     // or not writable.
     void add(nb::handle object, bool writable, const std::string &label);
-    // Adds a buffer that the caller has acquired, and takes it over: these bytes of it are used.
+    // Takes over a buffer that the caller has acquired; `memory`: the part of it that is used.
     void add(const Py_buffer &view, const Memory &memory) {
         views_.push_back(view);
         memory_.push_back(memory);
@@ -60,9 +60,9 @@ private:
 
 // The exponents of the element types of several memories.
 using Exponents = std::vector<Exponent>;
-// Exponents as Python gives them. Throws ValueError unless there are none or `count`, each of 1, 2,
-// 4 or 8 bytes.
+// Exponents as Python gives them: bytes of an element, and bits.
 using GivenExponents = std::vector<std::pair<std::size_t, std::uint64_t>>;
+// Converts them. Throws ValueError unless there are none or `count`, each of 1, 2, 4 or 8 bytes.
 Exponents exponents_in(const GivenExponents &given, std::size_t count);
 
 void bind_aside(nb::module_ &m);

@@ -254,10 +254,10 @@ private:
 
 void bind_aside(nb::module_ &m) {
     nb::class_<PyAside>(m, "Aside", nb::is_final(),
-                        R"(A thread that runs queued steps concurrently with its maker.
+                        R"(A worker thread that runs queued items, while its maker goes on.
 
-Each ``run`` is one item of the queue; items may run in any order. The thread ends with this
-object.)")
+Each call of ``run`` or ``read`` queues items, which may run in any order. The thread ends
+with this object.)")
         .def(nb::init<>())
         .def("run", &PyAside::run, "pieces"_a, "factor"_a = nb::none(), "source"_a = nb::none(),
              "factors"_a = nb::none(),
@@ -266,40 +266,47 @@ object.)")
                      "source: tuple[object, int, int, int, int] | None = None, "
                      "factors: tuple[collections.abc.Sequence[float], int] | None = None) "
                      "-> None"),
-             R"(Queue steps, which run one after the other.
+             R"(Queue one item: to read bytes of a file, then to run steps one after the other.
 
-``pieces``: pairs of a step and its memory, as for ``execute``. None in place of memory
-that a step reads stands for bytes of a file. ``source``: the file or its descriptor,
-which stays open, the offset of the bytes, the number of rows, the bytes of a row, and the
-bytes from one row to the next. ``factors``: numbers in f64, and how many f32 numbers of
-the file each of them multiplies, one after the other. ``factor``: a buffer whose
-subnormal floats are cleared at the end, as by ``clear_subnormals``. Memory and file are
-kept alive until then.
+If unfinished items hold more than 32 MiB, the call waits for all of them first.
+
+Args:
+    pieces: pairs of a step and its memory, as for ``execute``; None in place of memory that
+        the step reads stands for the bytes of the file.
+    factor: a buffer whose subnormal floats are cleared at the end, as by
+        ``clear_subnormals``; it, all memory and the file are kept alive until then.
+    source: the file or its descriptor, which the caller keeps open; the offset of the first
+        row, the number of rows, the bytes of a row, and the bytes from the beginning of a
+        row to that of the next.
+    factors: a list of numbers, and how many f32 numbers of the file each of them
+        multiplies, in f64; the list repeats.
 
 Raises:
-    TypeError, ValueError: as ``execute``; also if the file is no file.
+    TypeError, ValueError: as ``execute``; also if ``source`` or ``factors`` is invalid.
     Stopped: the thread was inherited by a forked process, where it does not run.)")
         .def("read", &PyAside::read, "file"_a, "offset"_a, "into"_a,
-             R"(Queue the reading of bytes of a file or descriptor, which fill ``into``.
+             R"(Queue the reading of a file or descriptor, from byte ``offset`` on, into a buffer.
+
+``into``: the buffer, which is filled.
 
 Raises:
     TypeError, ValueError: the memory, the file or the offset is invalid.
     Stopped: the thread was inherited by a forked process, where it does not run.)")
         .def("bring", &PyAside::bring, "pages"_a,
-             R"(Make the system provide zeroed pages while no step is queued.
+             R"(Touch pages while nothing is queued, so that the system provides them early.
 
-Pages of an earlier call are no longer provided. ``pages`` are kept alive until the next
-call.)")
+``pages``: a writable buffer, kept alive until the next call, which ends the touching of
+earlier pages. Objects of this class together touch at most 512 MiB.)")
         .def("leave_pages", &PyAside::leave_pages,
-             "Stop providing pages; wait until the thread has stopped.")
+             "Stop touching pages, and wait until the thread touches none.")
         .def("wait", &PyAside::wait,
-             R"(Wait until all steps were run; this thread runs some of them.
+             R"(Wait until all items are over; the calling thread runs some of them.
 
 Returns:
-    For each ``run`` since the last call, whether its factor had subnormals.
+    For each ``run`` since the last call, whether its ``factor`` had subnormals.
 
 Raises:
-    StepFailed: a step failed; ``index`` is the place of its ``run``.
+    StepFailed: a step failed; ``index`` counts ``run`` calls since ``wait``, from 0.
     ValueError: memory is not what a step takes; ``index`` likewise.
     OSError, EOFError: a file cannot be read, or is shorter.)");
 }

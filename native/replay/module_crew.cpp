@@ -137,12 +137,12 @@ bool Crew::is_home(const nb::object &waits_for_caller) {
         return false;
     }
     home.cleared(jobs);
-    return home.is_clear();  // false if another thread came meanwhile
+    return home.is_clear();  // false if another thread had a job meanwhile
 }
 
 bool Crew::run_here(const PyProgram &program, const std::function<void(Stop &)> &work,
                     const nb::object &waits_for_caller) {
-    // The run of a call-back is looked up on the team's thread.
+    // Call-backs run on the team's thread, where they look up the run that called them.
     if (program.calls_python() || !has_stack()) return false;
     if (threads > 1 && !is_home(waits_for_caller)) return false;
     if (!team.enter()) return false;

@@ -140,7 +140,7 @@ bool Bindings::all_finite(const Exponents &exponents, bool written) const {
 
 void bind_program(nb::module_ &m) {
     nb::class_<Arena>(m, "Arena", nb::is_final(),
-                      R"(Memory of one run at a time, which programs share.
+                      R"(Memory that programs share, for one run at a time.
 
 Zeroed pages from the system, aligned to 2 MiB, huge pages if there are any; pages that
 are never touched take no memory.
@@ -150,46 +150,53 @@ Raises:
         .def(nb::init<std::size_t>(), "nbytes"_a = 0)
         .def_prop_ro("nbytes", &Arena::bytes, "The present size in bytes.")
         .def("grow", &Arena::grow, "nbytes"_a,
-             R"(Grow to at least so many bytes; if the size changes, the content is undefined.
+             R"(Grow to at least ``nbytes``; if the size changes, the content is undefined.
 
-Old pages are reused, unless a view or a run still needs them.)")
+Old pages are reused, unless an array of ``memory`` or a run still needs them.)")
         .def(
             "bring",
             [](const Arena &arena, std::size_t begin, std::size_t bytes) {
                 arena.pages()->bring(begin, bytes);
             },
             "begin"_a, "nbytes"_a, nb::call_guard<Unlocked>(),
-            R"(Make the system provide the pages of these bytes now, if it can.
+            R"(Make the system provide the pages of ``nbytes`` bytes from ``begin`` on now.
 
-Otherwise the first access to each page waits for it. Runs may go on meanwhile.)")
+If it cannot, it provides each page at the first access, which waits for that. Runs may use
+the arena meanwhile.)")
         .def(
             "leave",
             [](const Arena &arena, std::size_t begin) { arena.pages()->leave(begin); }, "begin"_a,
-            "Return the pages from a byte on to the system; their content is lost.")
+            "Give the pages from byte ``begin`` on back to the system; their content is lost.")
         .def("close", &Arena::close,
-             "Refuse further runs (Stopped); a run in progress continues.")
+             "Refuse further runs, which raise Stopped; a run in progress continues.")
         .def("memory", &view, nb::sig("def memory(self) -> numpy.typing.NDArray[numpy.uint8]"),
-             "Return the present bytes as an array that keeps them alive.");
+             "Return the present bytes as an array, which keeps them alive.");
 
     nb::class_<PyProgram>(m, "Program", nb::is_final(), nb::type_slots(slots),
                           R"(Recorded steps, run one after the other without Python.
 
-``regions``: an object with a buffer is a constant, which is kept alive; an Arena, of its
-present size, stands for its pages at the start of a run; a number is the size of memory
-that a run binds. ``steps``: a native step with (region, byte offset) for each plane of
-each slot, or a callable, which has no slots and is called with the interpreter's lock.
-``size_count``: the number of sizes of each run; ``step_sizes``: by the index of a step
-with sizes, the places of its sizes among the run's. Offsets hold for the largest sizes;
-bound memory may be as small as a run's sizes need. ``repeatable``: no step changes memory
-that it reads, except memory that the steps have written; then checks that steps leave to
-the end of a run are made once for all steps, and a run that fails a check is repeated.
-Steps that call Python, or use a device's queue, are never repeated.
+Args:
+    regions: the memory of slots. An object with a buffer is a constant, which is kept
+        alive; an Arena stands for the pages that it has when a run starts, at least as
+        many as now; a number is the size in bytes of memory that each run binds.
+    steps: pairs of a native step and a (region, byte offset) for each plane of each slot;
+        or of a callable, which is called with the interpreter's lock, and an empty list.
+        Offsets hold for the largest sizes; bound memory may be as small as a run's sizes
+        need.
+    size_count: the number of sizes of each run.
+    step_sizes: from the index of a step that takes sizes to their indices among the
+        run's.
+    repeatable: no step changes memory that it reads, except memory that the steps have
+        written. Floating-point flags that steps leave unchecked (``doubt`` in step.h) are
+        then checked once, at the end, and a run that raised one is repeated with steps
+        that check themselves. A program that calls Python, or uses a device's queue, is
+        never repeated.
 
 Raises:
     TypeError: a step is neither a step nor a callable, or a region has no buffer.
     ValueError: a step is malformed, or a slot is outside of its region or misaligned in it,
-        writes a constant, or is scratch that overlaps another slot; a step takes another number
-        of sizes, or a size that no run is given; steps are for several devices.)")
+        writes a constant, or is scratch that overlaps another slot; a step takes another
+        number of sizes, or a size that no run is given; steps are for several devices.)")
         .def(nb::init<const std::vector<nb::object> &, const PyProgram::Steps &, std::size_t,
                       const PyProgram::StepSizes &, bool>(),
              "regions"_a, "steps"_a, "size_count"_a = 0, "step_sizes"_a = PyProgram::StepSizes(),
@@ -200,7 +207,7 @@ Raises:
                      "step_sizes: collections.abc.Mapping[int, collections.abc.Sequence[int]] "
                      "= {}, repeatable: bool = False) -> None"))
         .def("__len__", [](PyProgram &program) { return program.program().step_count(); },
-             "The number of steps.");
+             "Return the number of steps.");
 
     static vtensor_step nothing{};
     nothing.abi = VTENSOR_STEP_ABI;

@@ -156,11 +156,17 @@ void bind_request(nb::module_ &m) {
     nb::class_<PyRequest>(m, "Request", nb::is_final(),
                           R"(Runs of a program in one call, for inputs of known types and shapes.
 
-``names``: the names of the wanted outputs; ``every``: whether these are all outputs.
-``inputs``: for each its name, and the array's element type, shape and alignment. ``own``:
-the bytes of each memory that a run allocates for outputs. ``outputs``: for each the index
-of its memory, and the array's element type, shape and strides. ``exponents``: as for
-``Team.run``. ``ndarray``, ``empty``, ``uint8``: NumPy's.
+Args:
+    team: the team that runs the program.
+    names: the names of the wanted outputs.
+    every: whether these are all outputs of the network.
+    inputs: for each input its name, and the array's element type, shape and alignment in
+        bytes.
+    own: the bytes of each memory that a run allocates for outputs.
+    outputs: for each output the index of its memory in ``own``, and the array's element
+        type, shape and strides in bytes.
+    exponents: for each of ``inputs``, then of ``own``, as for ``Team.run``.
+    ndarray, empty, uint8: NumPy's.
 
 Raises:
     ValueError: the program calls Python; there is not one input, or memory, for each region
@@ -182,9 +188,13 @@ Raises:
                      "list[typing.Any] | typing.Literal[False] | None"),
              R"(Run the program and return the outputs as new arrays.
 
-Returns None, and runs nothing, if the general path has to decide: the request is another
-one, an array is not plain or of another type or shape, or the thread is a team's. Returns
-False if numbers that must be finite are not.
+Returns None, and runs nothing, if the general path has to decide: other outputs are wanted,
+an array is no NumPy array of the known type, shape and alignment in C order, or the calling
+thread is a team's. Returns False if numbers that must be finite are not.
+
+Args:
+    names: a list of the names of the wanted outputs, or None for all.
+    arrays: a dict from the names of inputs to their arrays.
 
 Raises:
     StepFailed, Stopped, Circular, RuntimeError: as ``Team.run``.

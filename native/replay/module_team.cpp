@@ -49,8 +49,8 @@ private:
     Crew &crew_;
 };
 
-// The crews that are not over; in a forked child, its parent's too. Never destroyed: a thread of
-// another process cannot be.
+// The crews that are not over; in a forked child, its parent's too. Never destroyed: the child has
+// no thread for the parent's std::thread objects, whose destructors would end it.
 std::vector<std::shared_ptr<Crew>> &crews() {
     static auto &all = *new std::vector<std::shared_ptr<Crew>>();
     return all;
@@ -145,14 +145,20 @@ Crew &PyTeam::own() const {
 void bind_team(nb::module_ &m) {
     m.attr("T") = nb::type_var("T");
     nb::class_<PyTeam>(m, "Team", nb::is_final(),
-                       R"(A thread with an OpenMP team of so many threads, and a queue of work.
+                       R"(A thread with an OpenMP team and a queue of work.
 
-Work that the thread itself asks for (a call-back step that runs a session of its own)
-runs at once. If no other work runs or waits, a run without Python is executed on its
-caller's thread: always for a team of one thread, for a larger one after many runs in a
-row. A signal, such as Ctrl-C, asks the work to end; programs end between two steps. When
-the interpreter ends, all teams are closed. While work waits in the queue, its thread
-calls ``waits_for_caller`` now and then; True means that the work would wait for ever.
+Work that this thread asks for itself (a call-back step that runs a session of its own) runs
+at once. If no other work runs or waits, a program that does not call Python may run on its
+caller's thread: always if ``threads`` is 1, else after many runs of that caller in a row. A
+signal, such as Ctrl-C, asks the work to end; programs end between two steps. When the
+interpreter ends, all teams are closed.
+
+Args:
+    threads: the number of threads of the OpenMP team, this one included.
+    name: the thread's name, of which 15 bytes are used.
+    waits_for_caller: called now and then by a thread whose work is in the queue. True means
+        that the team's thread waits for that one, so that the work would never begin: the
+        waiting thread gets Circular.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024).
@@ -164,11 +170,11 @@ Raises:
                      "waits_for_caller: collections.abc.Callable[[], bool] | None = None) -> None"))
         .def("call", &PyTeam::call, "function"_a,
              nb::sig("def call(self, function: collections.abc.Callable[[], T]) -> T"),
-             R"(Call a function on the team's thread, and wait.
+             R"(Call a function on the team's thread, wait, and return its result.
 
 Raises:
     Stopped: the team is closed, or was before the function began.
-    Circular: the team's thread waits for this one; the function never begins.)")
+    Circular: the team's thread waits for the calling thread; the function never begins.)")
         .def("run", &PyTeam::run, "program"_a, "bindings"_a, "times"_a = nb::none(),
              "sizes"_a = Sizes(), "queue"_a = nb::none(), "exponents"_a = GivenExponents(),
              nb::sig("def run(self, program: Program, bindings: collections.abc.Sequence[object], "
@@ -177,13 +183,16 @@ Raises:
                      "exponents: collections.abc.Sequence[tuple[int, int]] = ()) -> bool"),
              R"(Run a program's steps, without the interpreter's lock, and wait.
 
-Returns whether all numbers in the bindings are finite afterwards. ``exponents``: as for
-``finite``; without any, the result is True.
+Returns whether all numbers in the bindings are finite.
 
-``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two
-for each step, which get its begin and its end in nanoseconds of the steady clock.
-``sizes``: as many as the program has. ``queue``: a capsule named "vtensor.queue", for
-steps of a device; the maker of the queue waits for it.
+Args:
+    bindings: a buffer for each region that is a number, in order.
+    times: a buffer of two int64 for each step, which get its begin and its end in
+        nanoseconds of the steady clock; None: no times.
+    sizes: as many numbers as the program's ``size_count``.
+    queue: a capsule named "vtensor.queue", for steps of a device; the caller then waits for
+        the queue.
+    exponents: for each binding, as for ``finite``; without exponents the result is True.
 
 Raises:
     TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
@@ -193,14 +202,17 @@ Raises:
         as it is.
     Stopped: the team was closed before the last step.
     Circular: as for ``call``.
-    RuntimeError: the program, or one with its arena, is to run inside of its own run.)")
-        .def_prop_ro("waiting", &PyTeam::waiting, "The number of callers that wait for their work.")
+    RuntimeError: another run, perhaps the one that calls this, uses the program or its
+        arena.)")
+        .def_prop_ro("waiting", &PyTeam::waiting,
+                     "The number of threads that wait for work of this team.")
         .def("close", &PyTeam::close,
-             R"(End the thread after the step in progress, and refuse the work in its queue.)");
+             "End the thread after the step in progress; work in its queue raises Stopped.");
     nb::class_<Crowding>(m, "Crowding", nb::is_final(),
                          R"(An estimate of whether other processes use the processors, too.
 
-Runs of teams observe now and then whether a thread had to wait for a processor.)")
+It changes after several observations in a row: runs of teams observe now and then whether
+their threads had to wait for a processor.)")
         .def(nb::init<>())
         .def(
             "observe",
@@ -208,25 +220,31 @@ Runs of teams observe now and then whether a thread had to wait for a processor.
                 return self.observe(crowded, std::chrono::nanoseconds(waited));
             },
             "crowded"_a, "waited"_a = 0,
-            R"(Add an observation; return the estimate.
+            R"(Add an observation, and return the estimate.
 
-``waited``: how long a thread waited for a processor, in nanoseconds.)")
+It is True if other processes seem to use the processors. ``crowded``: whether a team had to
+wait for processors; ``waited``: how long one of its threads waited, in nanoseconds.)")
         .def("observe_together", &Crowding::observe_together, "idle"_a, "held_up"_a,
-             R"(Add an observation of threads that share a processor; return the estimate.
+             R"(Add an observation of two threads that share a processor; return the estimate.
 
-``idle``: the part of the time in which the other processor was idle; below 0 if unknown.
-``held_up``: whether another process used their processor.)");
+``idle``: the part of the time, 0 to 1, in which the other processor was idle; below 0 if
+unknown. ``held_up``: whether another process used the shared processor.)");
     m.def("share_processors", &say_shared, "shared"_a, "threads"_a,
-          R"(Set whether other processes use the processors, so that waiting threads sleep sooner.
+          R"(Set whether other processes use the processors: if so, waiting threads sleep sooner.
 
-Runs of teams set it themselves. ``threads``: the team's number of threads.)");
+Runs of teams may change it later. ``threads``: the team's number of threads.)");
     nb::class_<Pace>(m, "Pace", nb::is_final(),
-                     R"(The starts of runs under a quota of processors, so that none is stopped.
+                     R"(A schedule of runs under a CPU quota.
 
-Runs of teams use it after ``limit_processors``. Times are in nanoseconds.
+A run waits before it begins, so that the system does not stop it in its middle. Teams use
+a schedule after ``limit_processors``.
+
+Args:
+    processors: how many processors the process may use, on average over each period.
+    period: the period of the quota, in nanoseconds.
 
 Raises:
-    ValueError: there are no processors, or no period.)")
+    ValueError: ``processors`` or ``period`` is not above 0, or is infinite.)")
         .def("__init__",
              [](Pace *self, double processors, std::int64_t period) {
                  new (self) Pace(processors, std::chrono::nanoseconds(period));
@@ -241,11 +259,13 @@ Raises:
                      .count();
              },
              "now"_a, "used"_a, "threads"_a, "run"_a,
-             R"(Return how long the next run has to wait.
+             R"(Return how long the next run has to wait before it begins, in nanoseconds.
 
-``now``: the time on any clock; ``used``: the processor time that the process has used
-until then; ``threads``: the run's number of threads; ``run``: the time that the last run
-took.
+Args:
+    now: the time on any clock, in nanoseconds.
+    used: the processor time that the process has used until then, in nanoseconds.
+    threads: the run's number of threads.
+    run: the time that the last run took, in nanoseconds.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024), or ``run`` negative.)");
@@ -255,12 +275,13 @@ Raises:
             limit_processors(processors, std::chrono::nanoseconds(period));
         },
         "processors"_a, "period"_a,
-        R"(Set how many processors this process may use in each period of nanoseconds.
+        R"(Set the CPU quota of this process, with which runs of all teams then comply.
 
-Runs of all teams comply. Infinity means no quota.
+``processors``: how many processors it may use, on average over each ``period``
+(nanoseconds); infinity: no quota.
 
 Raises:
-    ValueError: there are no processors, or no period.)");
+    ValueError: ``processors`` or ``period`` is not above 0.)");
     nb::module_::import_("atexit").attr("register")(nb::cpp_function(&close_all));
 }
 

@@ -18,9 +18,9 @@ struct Piece {
 // An offset for each piece, and the size of the arena.
 using Offsets = std::pair<std::vector<std::int64_t>, std::int64_t>;
 
-// Returns offsets such that pieces in use at the same time do not overlap. Each piece, the largest
-// first, goes into the smallest gap that it fits into. If the result is above the lower bound,
-// other orders are tried.
+// Returns offsets such that pieces in use at the same step do not overlap. Each piece, the largest
+// first, goes into the smallest gap that it fits into. If the arena is then larger than the most
+// bytes in use at one step, other orders are tried.
 Offsets offsets(std::span<const Piece> pieces);
 
 }  // namespace vtensor::replay

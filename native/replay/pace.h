@@ -28,10 +28,10 @@ private:
     // Usable part of the quota for a team with more threads than the quota has processors: the
     // system hands the quota out in slices, and other work is not foreseen.
     static constexpr double kPart = 0.975;
-    // Bounds of the saving that runs wait for, in parts of a period: kMost for each processor of
-    // the quota, or for kLacks times the processors that a team lacks.
+    // The most that runs wait to save, in parts of a period: kMost for each processor of the quota,
+    // or, if that is less, for kLacks times the processors by which a team exceeds the quota.
     static constexpr double kMost = 0.1, kLacks = 3;
-    // Number of runs for which is saved at once, so that the usual run need not wait.
+    // Number of runs for which a waiting run saves, so that the next ones need not wait.
     static constexpr double kRuns = 3.2;
 
     double processors_, period_;  // times in nanoseconds

@@ -25,7 +25,7 @@ std::size_t size_of(const Source &source) {
 }
 
 constexpr std::uint32_t kEveryDoubt = VTENSOR_INVALID | VTENSOR_OVERFLOW;
-// The most runs without doubts after a justified one: a network may raise exceptions in every run.
+// The most runs without doubts after a justified doubt: a network may raise exceptions in each run.
 constexpr std::uint32_t kMostCareful = 1024;
 
 std::string label(std::size_t region) { return "region " + std::to_string(region); }
@@ -186,7 +186,7 @@ void Program::settle(std::span<const Memory> bindings, std::span<const Lease> le
         else
             base = (lease++)->pages->memory().address;
         if (base == region.base) continue;
-        settled_ = false;  // first, since a fork may come in between
+        settled_ = false;  // before the base: a child forked in between settles again
         region.base = base;
     }
     if (settled_) return;

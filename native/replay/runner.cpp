@@ -117,7 +117,7 @@ std::vector<std::size_t> bytes_for(const vtensor_step &step,
     const std::string what = std::string(step.kernel) + " with sizes " + shown(sizes);
     for (const std::int64_t size : sizes)
         if (size < 0) fail(what + ": none may be negative");
-    bytes.assign(planes.size(), SIZE_MAX);  // sizes that the step does not write are refused
+    bytes.assign(planes.size(), SIZE_MAX);  // what the step leaves unset is refused as too much
     char error[512];
     const auto [reason, status] = failure(error, sizeof error, [&] {
         return step.bytes_for(step.context, sizes.data(), bytes.data(), error, sizeof error);

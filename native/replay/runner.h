@@ -50,7 +50,7 @@ struct Place {
     std::uintptr_t offset;
 };
 
-// Returns the place of an address in a region that is all memory.
+// Returns an address as a place in a region that is all memory, to compare addresses by overlap().
 Place absolute(const void *address);
 
 bool overlap(const Place &a, std::size_t a_bytes, const Place &b, std::size_t b_bytes);
@@ -100,7 +100,7 @@ void check_size_count(const vtensor_step &step, std::size_t given);
 // Throws std::invalid_argument unless the plane may start at that offset.
 void check_alignment(const vtensor_step &step, const Plane &plane, std::uintptr_t offset);
 
-// Throws std::invalid_argument if scratch overlaps another plane; a place and bytes for each.
+// Throws std::invalid_argument if scratch overlaps another plane; places, bytes: of each plane.
 void check_scratch(const vtensor_step &step, std::span<const Place> places,
                    std::span<const std::size_t> bytes);
 
@@ -110,9 +110,9 @@ void check_queue(const vtensor_step &step, const void *queue);
 // Throws std::invalid_argument unless 1 <= threads <= kMaxThreads.
 void check_threads(int threads);
 
-// "slot 2 (dst)".
+// Returns "slot 2 (dst)".
 std::string slot_label(const vtensor_step &step, std::size_t index);
-// "slot 2 (dst), plane 1" if the slot has several.
+// Returns "slot 2 (dst)", or "slot 2 (dst), plane 1" if the slot has several.
 std::string plane_label(const vtensor_step &step, const Plane &plane);
 
 // Runs the steps of one run, one after the other.

@@ -18,11 +18,11 @@ enum class Seating {
     kAnywhere,  // not pinned
 };
 
-// Pins, for a scope, the threads of a team of two that has two processors in all, each to its seat;
-// the calling thread is the first. Larger teams are not pinned: the system finds an idle processor
-// among many, and libgomp may exchange their threads. Afterwards both threads have their former
-// affinity, so that threads that they start later inherit no pin. Not for runs that call Python,
-// which may start threads.
+// Pins, for a scope, the threads of a team of two that has two processors in all, each to a
+// processor; the calling thread is the first. Larger teams are not pinned: the system finds an idle
+// processor among many, and libgomp may exchange their threads. Afterwards both threads have their
+// former affinity, so that threads that they start later inherit no pin. Not for runs that call
+// Python, which may start threads.
 class Seated {
 public:
     // together: the processor of both threads, if they are to share one.
@@ -31,7 +31,7 @@ public:
     Seated(const Seated &) = delete;
     Seated &operator=(const Seated &) = delete;
 
-    // Restores both threads' affinity; the functions below still return where they were.
+    // Restores both threads' affinity; the functions below still return where they were pinned.
     void stand();
     // Returns the processor of the first thread (0) or the second (1); -1 if they were not pinned.
     int of(int thread) const { return seats_[thread]; }

@@ -29,11 +29,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Run time between two looks, without and with both threads on one processor: the system counts
-// idle time in steps of 10 ms.
+// Run time between two looks (observations): with each thread on a processor of its own; and with
+// both on one, when idle time is looked at, which the system counts in units of 10 ms.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
 constexpr auto kBetweenLooksTogether = std::chrono::milliseconds(50);
-// A team is crowded if a thread waits for a processor for more than 1 / kPart of that time.
+// A team is crowded if a thread waits for a processor for more than 1 / kPart of the run time.
 constexpr int kPart = 8;
 // Shortest run for which pinning pays: it costs about 8 us.
 constexpr auto kWorthSeats = std::chrono::milliseconds(1);
@@ -81,7 +81,7 @@ private:
 
 // What the threads of the calling thread's team have spent.
 struct TeamSpent {
-    long long ran = 0;  // all of them together
+    long long ran = 0;  // summed over the threads
     long long longest_wait = 0;
     bool second_waited_less = false;  // less than the first
 };
@@ -176,8 +176,8 @@ private:
     bool serving_ = false;
 };
 
-// The state of this process' looks at other processes. A thread that finds the guard taken skips
-// its look.
+// The looks of this process (see Crowding), and where they made teams run. A thread that finds the
+// guard taken skips its look.
 class Looks {
 public:
     Seating seating() const {
@@ -188,8 +188,9 @@ public:
     // Returns the processor that both threads share, if they do.
     int together() const { return place_; }
 
-    // Records that a team has worked for a time on these seats; called on its first thread. idle:
-    // idle time, meanwhile, of the processor that is left to other processes; -1 if unknown.
+    // Records that a team has worked for `time`; called on its first thread. seats: how it was
+    // pinned; null if it was not. idle: idle time, meanwhile, of the processor that is left to
+    // other processes; -1 if unknown.
     void after(int threads, std::chrono::nanoseconds time, const Seated *seats, long long idle) {
         const std::unique_lock lock(guard_, std::try_to_lock);
         if (!lock) return;
@@ -304,7 +305,8 @@ bool Crowding::observe_together(double idle, bool held_up) {
 
 void share_processors(bool shared, int threads) {
     static auto &idlers = *new Idlers();
-    const int missing = std::max(0, omp_get_num_procs() - threads) + 2;  // with the team's own
+    // One more than fit on the processors, and the first thread of the team, which does not count.
+    const int missing = std::max(0, omp_get_num_procs() - threads) + 2;
     idlers.want(shared && missing <= threads ? missing : 0);
 }
 

@@ -9,18 +9,18 @@
 
 namespace vtensor::replay {
 
-// The judgement whether other processes use the processors, from periodic looks. A single look
-// proves little, since system tasks wake up now and then. A positive judgement is given up for a
-// trial now and then: a thread that sleeps may be woken on the processor of its waker and wait
-// there for its own team only.
+// The judgement whether other processes use the processors (`shared`), from periodic observations
+// of a team's runs (looks). A single look proves little, since system tasks wake up now and then. A
+// positive judgement is given up for a trial now and then: a thread that sleeps may be woken on the
+// processor of its waker, where it waits for its own team and for no other process.
 class Crowding {
 public:
-    // Adds a look: whether a team had to wait for processors, and for how long a thread did.
-    // Returns the judgement.
+    // Adds a look. crowded: whether a thread of the team had to wait for a processor; waited: for
+    // how long. Returns the judgement, as shared().
     bool observe(bool crowded, std::chrono::nanoseconds waited = {});
-    // Adds a look of a team whose threads share a processor. idle: idle time of the other processor
-    // as a part of 1, negative if unknown; held_up: whether other processes used the shared
-    // processor. Returns the judgement.
+    // Adds a look at a team whose two threads share one of two processors. idle: the fraction of
+    // the time in which the other processor was idle, negative if unknown; held_up: whether other
+    // processes used the shared processor. Returns the judgement, as shared().
     bool observe_together(double idle, bool held_up);
     bool shared() const { return shared_; }
 

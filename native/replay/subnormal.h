@@ -9,8 +9,8 @@
 
 namespace vtensor::replay {
 
-// Numbers of a cache line, and distance of the lines that are sampled first, in numbers. A tensor
-// whose samples have no subnormals is left unchanged: few subnormals cost little.
+// Numbers of a cache line, and the distance between the lines that are sampled first, in numbers. A
+// tensor whose samples have no subnormals is left unchanged: few subnormals cost little.
 inline constexpr std::size_t kLine = 16, kSampled = 16 * kLine;
 
 inline bool any_subnormal(const std::byte *memory) {
@@ -24,7 +24,7 @@ inline bool any_subnormal(const std::byte *memory) {
 }
 
 // Clears the subnormals of an array of f32, if the sampled lines have any, and returns whether they
-// had. Few tensors have any; padding is zero already.
+// had.
 inline bool clear_subnormals(const Memory &memory) {
     auto *const bytes = static_cast<std::byte *>(memory.address);
     const std::size_t count = memory.bytes / sizeof(std::uint32_t);

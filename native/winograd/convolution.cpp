@@ -29,9 +29,9 @@ using eigen::plus;
 using eigen::times;
 
 constexpr Index kLine = 64 / sizeof(float);
-// Depth up to which the overhead of a product is as large as the product. Weights of such products
-// up to kNearBytes stay in a cache: they are read again for each few tiles, whose sums then stay in
-// a cache as well.
+// Depth up to which the overhead of a product takes as long as the product itself. If the weights
+// of such products have at most kNearBytes, they stay in a cache and are read again for each few
+// tiles; the sums of these tiles then stay in a cache as well.
 constexpr Index kShallow = 16;
 constexpr Index kNearBytes = 1 << 18;
 // Floats of a block's products, input and sums together, which stay in a core's cache.
@@ -48,14 +48,14 @@ void validate(const Convolution &call) {
     }
     demand(call.step == 1 || call.step == 2, "steps are 1 or 2");
     for (const int i : {0, 1}) times(plus(call.dst[i], 1 << 10), call.step);
-    // unblocked channels are a block of one; phases are read from them
+    // blocks of one are channels first, which only a convolution with phases reads
     const Index own = call.src_block == 1 && call.step > 1 ? 0 : call.src_block;
     for (const Index block : {own, call.dst_block})
         demand(block == 0 || (block > 0 && block % kLanes == 0), "a block is no whole vectors");
     demand(call.low <= call.high, "bounds that hold nothing");
 }
 
-// Stores sums unchanged, in rows this many floats apart.
+// Stores sums unchanged, in rows `step` floats apart.
 struct Rows {
     float *to;
     Index step;
@@ -118,7 +118,8 @@ private:
             float *left = at.scratch + grid.range(mine) * part_;
             const Memory own{at, left, left + kProducts * left_step_};
             const Index most = up(tiles_.count, grid.down) / grid.down;
-            for (Index done = 0; done < most; done += block_) {  // as often in all threads
+            // as often in each thread: all have to meet the barriers
+            for (Index done = 0; done < most; done += block_) {
                 const Index first = tiles.begin + done;
                 const Index count = std::clamp<Index>(tiles.end - first, 0, block_);
                 if constexpr (kStep == 1) {
@@ -164,8 +165,8 @@ private:
                     });
     }
 
-    // Transforms neighbouring tiles at a time, and as many channels as a vector holds with all
-    // their phases.
+    // Transforms several neighbouring tiles at a time, for as many channels as a vector holds with
+    // all their phases.
     void transform_phases(const Memory &at, Index first, Index count, const Share &share) const {
         constexpr Index most = 8, channels = kLanes / kPhases;
         constexpr Index row = ((most - 1) * Across::kResults + Across::kProducts) * kLanes;

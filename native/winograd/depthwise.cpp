@@ -25,7 +25,7 @@ using eigen::times;
 // With channels last, rows are shared among threads; with few rows, parts of them.
 constexpr Index kFewRows = 32, kPieces = 4;
 
-// Repetition of a piece of work: number, and distance of each operand in floats.
+// Repetitions of a piece of work: their number, and by how many floats each operand then advances.
 struct Again {
     Index count, src, weights, bias, dst;
 };
@@ -41,8 +41,8 @@ struct Window {
     Again again;
 };
 
-// Computes the sums of kCount results. Only outer pixels may be outside of the image: each result
-// reads one inside.
+// Computes the sums of kCount results. Each result reads a pixel inside of the image, so that only
+// the first and the last kTaps - 1 pixels may be outside.
 template <int kTaps, int kStride, int kCount, class Read>
 [[gnu::always_inline]] inline void slide(const Window &at, Index number, const Read &read,
                                          Vector (&sums)[kCount]) {

@@ -40,7 +40,7 @@ struct Window {
     Index channels;
 };
 
-// The destination of its sums.
+// The destination of a tile's sums.
 struct Target {
     const float *bias, *other;  // of the first vector; null where there is none
     float *dst;
@@ -73,7 +73,7 @@ struct Target {
         });
     }
 
-    // Stores a vector with fewer lanes.
+    // Stores vectors of results in which not all lanes are valid.
     [[gnu::noinline]] void part(const Vector *sums, int count, int vector) const {
         const Lanes &own = lanes[vector];
         Vector added{};

@@ -41,7 +41,7 @@ namespace vtensor::winograd {
     std::memcpy(to, &whole, static_cast<std::size_t>(stored) * sizeof(float));
 }
 
-// Adds a number of a result's own, if there is one, then applies bounds. NaN stays.
+// Adds the operand `other` to results, if there is one, then applies bounds; NaN stays NaN.
 struct Ending {
     float low, high;
 

@@ -17,7 +17,7 @@ struct Lanes {
     Index at, there, stored;
 };
 
-// Strides in floats. Block 0: channels last; 1: channels first.
+// Strides in floats. `block` as in Convolution: 0 is channels last, 1 is channels first.
 struct Image {
     Image(Index images, Index channels_, const eigen::Ints &size, Index block_)
         : channels(channels_), height(size[0]), width(size[1]), block(block_) {

@@ -1,4 +1,4 @@
-// native/winograd/operands.h: the operands of every kernel here.
+// native/winograd/operands.h: the operands of every kernel of winograd/.
 #pragma once
 
 #include <string>

@@ -76,7 +76,7 @@ public:
           ending_{call.low, call.high} {
         demand(call.src == call.dst && call.begin == eigen::Ints{0, 0},
                "the image of a filter of one element changes its size");
-        if (call.src_block == 0 && call.dst_block == 0) {  // all images form one
+        if (call.src_block == 0 && call.dst_block == 0) {  // pixels of all images follow each other
             pixels_ = times(pixels_, images_);
             images_ = 1;
         }

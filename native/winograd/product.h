@@ -12,23 +12,22 @@ constexpr int kPanel = 32;
 constexpr int kColumns = 2 * kLanes;
 constexpr Index kPanelBytes = kPanel * sizeof(float);
 
-// Memory that is prefetched while a product is computed, with a number of bytes per row of its
-// panel.
+// Memory that is prefetched while a product is computed: `step` bytes for each row of its panel.
 struct Ahead {
     const char *from;
     Index step;
 };
 
-// The left factor: rows `row` floats apart, whose elements come in parts of `part` elements, which
-// begin `jump` floats apart.
+// The left factor. Its rows are `row` floats apart. The elements of a row come in parts of `part`
+// elements; parts begin `jump` floats apart.
 struct Left {
     const float *from;
     Index row, part, jump;
 };
 
 // Multiplies kRows rows of `left` by as many columns of a panel of `depth` rows as two vectors
-// hold. take.column(row, column) returns the destination of the sums from there on, in numbers of
-// the whole product; it is called with a row offset and a vector.
+// hold. take.column(row, column) returns the destination of the sums from this row and column of
+// the whole product on: a function of a row's number, counted from `row`, and of a vector of sums.
 template <int kRows, class Take>
 void rows_by_panel(Left left, const float *panel, Index depth, Ahead ahead, Index first_row,
                    Index first_column, const Take &take) {

@@ -98,7 +98,7 @@ public:
     Index count;
 
 private:
-    // Copies a tile that lacks pixels or channels, with zeros for them.
+    // Transforms a tile that lacks pixels or channels, with zeros in their place.
     void read_edge(const float *from, Index row, Index column, Index lanes, float *to,
                    Index step) const {
         alignas(64) float pixels[kProducts * kLanes] = {};

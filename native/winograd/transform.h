@@ -22,7 +22,8 @@ struct Form<1, 1> {
     static constexpr int kResults = 1, kTaps = 1, kProducts = 1;
 };
 
-// A row of B^T, and a row of A^T; only points above 0 are counted.
+// A row of B^T; and a row of A^T, in which points come in pairs p, -p: ResultRow::at(pair) is the
+// entry at the positive point of a pair.
 template <class F, int kRow>
 struct SourceRow {
     static constexpr float at(int j) { return F::Numbers::kSource[kRow][j]; }

@@ -1,1 +1,3 @@
-"""The choice of variants: candidates, costs, the integer program, what a result says of it."""
+"""The choice of each node's variant: the candidates, their costs, the integer program, and what its
+result proves.
+"""

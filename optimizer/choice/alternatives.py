@@ -1,8 +1,9 @@
-"""Why a Transform cannot be removed, and what the cheapest change that removes it would cost.
+"""Why a Transform cannot be removed, and the cost of the cheapest change that would remove it.
 
 A Transform is needed as long as its value is made in one layout and wanted in another. Two kinds of
-change are tried: other variants of open nodes; and, in addition, another library for one node whose
-variants all have the same layout at the Transform.
+change are tried. The first gives other variants to open nodes (nodes with several variants). The
+second also moves one node to another library: a node whose variants all have the same layout at the
+Transform.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from vtensor.language.records import dataclass, replace
 
 @dataclass(frozen=True)
 class End:
-    """One end of a Transform.
+    """One end of a Transform: the maker of its input, or a reader of its output.
 
     Attributes:
-        node: the node that makes or reads the value; None is the caller of the session.
-        place: index of the value among the node's operands, inputs first.
-        layout: layout of the value at this end.
+        node: the node that makes or reads the value; None if the caller of the session does, for an
+            input or output of the graph.
+        place: the index of the value among the operands of the node; inputs come first.
+        layout: the layout in which the value is made or wanted at this end.
         makes: True at the end that makes the value.
-        fixed: True if all variants of the node have this layout here; a caller has no others.
+        fixed: True if all variants of the node have this layout for the value. True for the caller.
     """
 
     node: OpNode | None
@@ -41,8 +43,8 @@ class End:
 
     @property
     def requirement(self) -> Requirement | None:
-        """The requirement of the node's invoker for the operand at this end; None at the caller's
-        end.
+        """The requirement of the node's invoker for the layout of the value; None if the end is the
+        caller of the session.
         """
         return self.node.variant.requirements[self.place] if self.node else None
 
@@ -54,9 +56,10 @@ class Change:
     Attributes:
         variants: the new variant of each node that changes.
         moved: the node in ``variants`` that moves to another library; empty if none does.
-        cost: additional padded bytes read and written by Transforms, and additional Transforms;
-            negative if there are fewer. Times of kernels are not included.
-        proven: True if it is proven that no change of the kinds that are tried costs less.
+        cost: the additional bytes, pads included, that Transforms read and write, and the number of
+            additional Transforms. They are negative if there are fewer. Times of kernels are not
+            included.
+        proven: True if no change of the kinds that are tried can cost less.
     """
 
     variants: Mapping[str, Variant]
@@ -71,10 +74,9 @@ class Alternative:
 
     Attributes:
         transform: the Transform.
-        ends: the end that makes the Transform's input, then the ends that want the Transform's
-            output.
+        ends: the end that makes the Transform's input, then the ends that read its output.
         change: the cheapest change; None if no change removes it.
-        failed: the solver's error; empty if it had none.
+        failed: the error message of the solver; empty if the solver has not failed.
     """
 
     transform: TransformNode
@@ -84,10 +86,12 @@ class Alternative:
 
 
 def alternatives(graph: LoweredGraph, settings: Settings | None = None) -> Iterator[Alternative]:
-    """Yield the alternative of each Transform that runs in every run; each is computed on demand.
+    """Yield the alternative of each Transform that is executed in every run. Each is computed when
+    it is requested.
 
-    A Transform of a constant runs once, and is skipped. So is a Transform whose input another
-    Transform makes, since no node makes its input; no level leaves such chains.
+    Two kinds of Transforms are skipped. A Transform of a constant is executed only once. A
+    Transform may read the output of another Transform, so that no node makes its input; no level
+    leaves such chains.
     """
     problem = Problem.of(graph, shared_variants(graph))
     for node in graph.transforms():
@@ -105,8 +109,10 @@ def alternatives(graph: LoweredGraph, settings: Settings | None = None) -> Itera
 
 
 def _edge(graph: LoweredGraph, problem: Problem, node: TransformNode) -> Edge | None:
-    """Return the (value, source, target) of a Transform; None if no node or input of the graph
-    makes its input, or if no use wants its output.
+    """Return (value, layout before, layout after) of a Transform.
+
+    Returns None if its input is made by neither a node nor the caller, or if no reader wants its
+    output.
     """
     if node.input not in problem.uses:
         return None
@@ -117,8 +123,8 @@ def _edge(graph: LoweredGraph, problem: Problem, node: TransformNode) -> Edge | 
 
 
 def _ends(problem: Problem, edge: Edge) -> Iterator[End]:
-    """Yield the end that makes the value of ``edge``, then the ends that want the value in the
-    target layout of ``edge``.
+    """Yield the end that makes the value of the Transform ``edge``, then the ends that want the
+    value in the layout after the Transform.
     """
     value, source, target = edge
     maker = problem.nodes.get(problem.makers.get(value, ""))
@@ -131,7 +137,9 @@ def _ends(problem: Problem, edge: Edge) -> Iterator[End]:
 
 
 def _fixed(problem: Problem, value: str, node: OpNode | None, place: int) -> bool:
-    """Return whether all variants of ``node`` have one layout at ``place``; True for a caller."""
+    """Return whether all variants of ``node`` have the same layout for the operand at index
+    ``place``; True if ``node`` is None, the caller.
+    """
     variants = problem.variants_of(node.name) if node else ()
     return len({problem.same(value, variant.layouts[place]) for variant in variants}) < 2
 
@@ -158,10 +166,10 @@ class _Search:
         return min(possible, key=lambda change: change.cost, default=None)
 
     def _change(self, moved: str) -> Change | None:
-        """Return the cheapest change in which no node leaves its library, except perhaps the node
-        named ``moved``, if that is not empty.
+        """Return the cheapest change that removes the Transform; None if no change does.
 
-        None if no such change removes the Transform.
+        All nodes stay on their libraries. Only the node named ``moved``, unless that is empty, may
+        move to another one.
         """
         problem = self._with_others(moved) if moved else self.problem
         if problem is None or not problem.avoidable(self.edge):
@@ -179,8 +187,9 @@ class _Search:
         return Change(variants, "" if on_own_library else moved, extra(problem, chosen), proven)
 
     def _with_others(self, name: str) -> Problem | None:
-        """Return the problem with variants of the node ``name`` on other libraries added; None if
-        no other library takes the node.
+        """Return the problem with more variants of the node ``name``: those on other libraries.
+
+        Returns None if no other library can run the node.
         """
         node, problem = self.problem.nodes[name], self.problem
         others = [

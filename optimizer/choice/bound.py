@@ -1,8 +1,8 @@
-"""A lower bound of a plan's estimated time: how far the plan may be from the best one.
+"""A lower bound of a plan's estimated time. It tells how far the plan may be from the best one.
 
-The bound is the program of ``joint`` without its edges: each node takes the least estimated time
-of any library that may run it, and there are no Transforms. No choice of variants of these nodes
-takes less. Nodes stay fused as they are in the plan: the gain of fusing others is not bounded.
+The bound takes, for each node, the least estimated time on any library that may run the node, and
+assumes that no Transform is needed. No choice of variants for these nodes takes less. Nodes stay
+fused as they are in the plan; the bound does not cover what fusing other nodes would save.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def total_ns(graph: LoweredGraph, settings: Settings) -> int:
 
 
 def excess(graph: LoweredGraph, settings: Settings) -> float:
-    """Return the largest fraction of a plan's estimated time, 0 to 1, that a better plan could
+    """Return the largest share (0 to 1) of a plan's estimated time that a better plan could
     save.
     """
     total, clock = total_ns(graph, settings), _clock(graph, settings)
@@ -42,10 +42,11 @@ def _clock(graph: LoweredGraph, settings: Settings) -> Estimate:
 
 
 def _least_ns(graph: LoweredGraph, node: OpNode, clock: Estimate) -> int:
-    """Return a lower bound of a node's estimated nanoseconds on any library that may run it: with
-    unpadded operands and no reference code.
+    """Return a lower bound of a node's estimated time, in nanoseconds, on any library that may run
+    it.
 
-    Libraries other than the node's own are charged MARGIN more, as by the joint choice.
+    It is estimated with operands that have no pads, and without reference code. For libraries other
+    than the node's own it is increased by the share MARGIN, as the joint choice does.
     """
     names, library = (*node.inputs, *node.outputs), node.variant.library
     layouts = [Layout.plain(graph.values[name].dims) for name in names]

@@ -1,7 +1,8 @@
 """The variants of each node among which a pass chooses.
 
-A variant is admissible only if the node's own library decides for it when the inputs have its
-layouts: nothing is forced on an invoker, and a library prefers its real kernels to reference code.
+A library's invoker decides the variant in which it runs a node, given layouts of the node's inputs.
+Only variants that a library decides so are admitted. No variant is forced on an invoker, and a
+library prefers its real kernels to reference code.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ def shared_variants(
     others: Mapping[str, Sequence[Variant]] = MappingProxyType({}),
     only: Container[str] | None = None,
 ) -> Variants:
-    """Return the variants of every node for the objective ``shared``; the resolver's is first.
+    """Return the variants of every node for the objective ``shared``. The variant that the resolver
+    chose is first.
 
-    Each node is tried with its inputs in: declared order, channels last, and every layout in which
-    a value of the same dims is made or wanted, the graph's inputs and outputs included.
+    Libraries are asked with the node's inputs in declared order, in channels last, and in each
+    layout in which a value of the same dims is made or wanted. The graph's inputs and outputs are
+    among these values.
 
     Args:
         graph: a lowered graph, with its Transforms or without.
@@ -55,7 +58,7 @@ def shared_variants(
     changeable = [node for node in graph.operators if only is None or node.name in only]
     tried: set[tuple[str, Layout]] = set()
     found_layouts = True
-    while found_layouts:  # a new variant may bring new layouts of other dims: each is tried once
+    while found_layouts:  # repeat until no variant brings a new layout
         found_layouts = False
         for node in changeable:
             lead = probe.lead(node)
@@ -74,11 +77,12 @@ def shared_variants(
 
 
 def paper_variants(graph: LoweredGraph) -> Variants:
-    """Return the variants of element-wise nodes for the objective ``paper``; other nodes are fixed.
+    """Return the variants of element-wise nodes for the objective ``paper``. Other nodes have one
+    variant.
 
-    Each node is tried with its inputs in the layouts of its inputs, unless a smaller operand cannot
-    be represented in them, and in channels last and declared order, the paper's NHWC and NCHW. The
-    resolver's own variant is first: it is known to work.
+    Libraries are asked with the node's inputs in these layouts: those of its inputs, unless a
+    smaller operand cannot be represented in them; channels last and declared order, the paper's
+    NHWC and NCHW. The variant that the resolver chose is first, since it is known to work.
 
     Source: the paper, section 5.2.
     """
@@ -122,7 +126,7 @@ def other_libraries(graph: LoweredGraph, node: OpNode, passed: bool = False) -> 
 
 
 def _slower_libraries(graph: LoweredGraph, node: OpNode, own: InvokerInfo) -> tuple[str, ...]:
-    """Return the libraries that the node's own library declares to be slower than itself for this
+    """Return the libraries that the library ``own`` declares to be slower than itself for a node's
     call.
 
     Args:
@@ -142,10 +146,11 @@ def default_layouts(value: VTensor) -> list[Layout]:
 
 
 def _inherited(graph: LoweredGraph, node: OpNode, lead: VTensor) -> Iterator[Layout]:
-    """Yield the layout of each input that has the lead's dims, if the layout's blocks divide the
-    sizes of all inputs.
+    """Yield the layout of each input of a node that has the dims of the lead, the input whose
+    layouts are tried.
 
-    ``lead`` is the operand that ``Candidates.lead`` returns.
+    A layout is left out if its blocks do not divide the sizes of all inputs. ``lead`` is what
+    ``Candidates.lead`` returns.
     """
     inputs = [graph.values[name] for name in node.inputs]
     for value in inputs:
@@ -155,12 +160,16 @@ def _inherited(graph: LoweredGraph, node: OpNode, lead: VTensor) -> Iterator[Lay
 
 
 def _representable(value: Value, layout: Layout) -> bool:
-    """Return whether each size of a value is a multiple of the layout's block of the dim."""
+    """Return whether each size of a value is a multiple of the block that ``layout`` has for its
+    dim.
+    """
     return all(value.dims[dim] % layout.block(dim) == 0 for dim in value.dims if dim in layout.dims)
 
 
 class Candidates:
-    """Finds variants of the nodes of one graph by asking libraries; equal questions are asked once.
+    """Finds variants of a graph's nodes by asking libraries in which variant they run a node.
+
+    A library is asked only once for equal nodes and layouts.
 
     Args:
         graph: a lowered graph, with its Transforms or without.
@@ -176,15 +185,15 @@ class Candidates:
             self._layouts[frozenset(value.dims)][value.layout] = None
 
     def on(self, node: OpNode, library: str, inexact: bool = False) -> list[Variant]:
-        """Return the variants in which a library runs a node; empty if it declines.
+        """Return the variants in which a library runs a node; empty if the library declines it.
 
-        The node is tried with its inputs in declared order, channels last and the layouts of the
-        graph's values of the same dims.
+        The library is asked with the node's inputs in declared order, in channels last, and in the
+        layouts of the graph's values of the same dims.
 
         Args:
             node: a node of the graph.
-            library: the library. It is asked for one variant per layout; if one of these is
-                approximate, for all its variants.
+            library: the library. It gives one variant per layout. If one of these is approximate,
+                all its variants are taken.
             inexact: True admits approximate variants.
         """
         lead = self.lead(node)
@@ -201,20 +210,22 @@ class Candidates:
         return variants
 
     def after(self, node: OpNode, library: str, known: Mapping[str, Layout]) -> Variant | None:
-        """Return a library's variant of a node for inputs in the layouts ``known``, by name of
-        value; None if the library declines.
+        """Return a library's variant of a node for given layouts of inputs; None if the library
+        declines.
 
-        Inputs that ``known`` lacks have their layouts in the graph.
+        ``known`` has these layouts, by name of the input. Any other input has the layout that it
+        has in the graph.
         """
         on_library = replace(node, variant=replace(node.variant, library=library))
         layouts = [known.get(n) or self._graph.values[n].layout for n in node.inputs]
         return self._prober.decide(on_library, layouts)
 
     def lead(self, node: OpNode) -> VTensor | None:
-        """Return the input whose layouts are tried: the first non-constant one with the output's
-        dims.
+        """Return the lead of a node: the input whose layouts are tried. The other inputs then get
+        the same layout, as far as possible (``_operand_layout``).
 
-        If there is none, it is the first non-constant input; None if all inputs are constant.
+        The lead is the first input that is no constant and has the output's dims; else the first
+        input that is no constant. Returns None if all inputs are constants.
         """
         values = self._values
         inputs = [values[name] for name in node.inputs if not values[name].constant]
@@ -224,15 +235,14 @@ class Candidates:
     def layouts_behind(
         self, node: OpNode, lead: VTensor, known: Mapping[frozenset[str], Iterable[Layout]]
     ) -> list[Layout]:
-        """Return the known layouts of the node's output, with its dims renamed to those of the
-        lead.
+        """Return the known layouts of a node's output, in the names of the lead's dims.
 
-        Empty unless the output has the lead's dims under other names.
+        Empty unless the output has the dims of the lead under other names.
 
         Args:
             node: a node of the graph.
-            lead: the input that ``self.lead(node)`` returns.
-            known: the layouts of values by their set of dims.
+            lead: the input that ``self.lead(node)`` returns: the one whose layouts are tried.
+            known: layouts of values, by the set of the value's dims.
         """
         operands = {name: self._values[name] for name in (*node.inputs, *node.outputs)}
         layouts = {operands[name].name: layout for name, layout in _operands(node, node.variant)}
@@ -249,16 +259,17 @@ class Candidates:
     def add(
         self, variants: list[Variant], node: OpNode, layout: Layout
     ) -> Iterable[tuple[str, Layout]]:
-        """Add a node's variant for inputs in ``layout`` to ``variants``.
+        """Add to ``variants`` the variant in which a node's library runs it for inputs in
+        ``layout``.
 
-        Nothing is added if the library declines, or if ``variants`` has a variant that differs at
-        most in the layouts of constants.
+        Nothing is added if the library declines. Nothing is added, too, if ``variants`` has a
+        variant on the same library that differs at most in the layouts of constants.
 
         Args:
             variants: the variants so far.
             node: a node of the graph.
-            layout: a layout of the input that ``self.lead(node)`` returns; other inputs get it
-                restricted to their own dims.
+            layout: a layout of the lead, the input that ``self.lead(node)`` returns. Every other
+                input gets the same layout restricted to its own dims.
 
         Returns:
             (value, layout) of the added variant's non-constant operands; empty if nothing was
@@ -281,7 +292,9 @@ class Candidates:
 
     def _alike(self, node: OpNode, variant: Variant, other: Variant) -> bool:
         """Return whether two variants of a node are on one library and differ at most in the
-        layouts of constants; False if ``other`` has pieces.
+        layouts of constants.
+
+        False if ``other`` runs followers as steps of their own (its ``pieces``).
         """
         if variant.library != other.library or other.pieces:
             return False
@@ -294,10 +307,12 @@ class Candidates:
 
 
 def _operand_layout(value: VTensor, layout: Layout, lead: VTensor) -> Layout:
-    """Return the layout of an operand if the lead has ``layout``: the same order and blocks on the
-    operand's dims, without blocks of a dim that the operand broadcasts.
+    """Return the layout of an operand if the lead, the input whose layouts are tried, has
+    ``layout``.
 
-    A constant, or an operand with dims that ``layout`` lacks, keeps its own layout.
+    It has the same order and blocks, restricted to the dims of the operand. A dim that the operand
+    broadcasts has no blocks. A constant, or an operand with dims that ``layout`` lacks, keeps its
+    own layout.
     """
     produced = value.produced_layout
     if value.constant or not value.dims.keys() <= set(layout.dims):

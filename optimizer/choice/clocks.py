@@ -17,7 +17,9 @@ class Clock(Protocol):
 
     @property
     def basis(self) -> Basis:
-        """How the times are known: declared, calibrated or measured."""
+        """The basis of the times, which tells how they are known: declared, calibrated or
+        measured.
+        """
 
     @property
     def measured(self) -> bool:

@@ -14,25 +14,27 @@ from ptensor.evaluation import Refusal, Variant
 from resolver.lowered import LoweredGraph, OpNode, pieces
 from vtensor.language.records import replace
 
-#: Nanoseconds that a plan could save around a node, so many that every library is asked.
+#: A saving around a node, in nanoseconds, that is so large that every library is asked for
+#: variants.
 ANY_GAIN = sys.maxsize
 
 
 class FurtherVariants:
-    """Finds variants on other libraries and with fewer followers, if they may make a plan faster.
+    """Finds variants of nodes on other libraries and with fewer followers fused, if they may make a
+    plan faster.
 
     Args:
         graph: a lowered graph without Transforms.
-        clock: the clock of the choice, which says whether times are measured.
-        spares: nanoseconds that a plan could save around a node, by node. A library is not asked if
-            its estimate exceeds the node's present estimate by as much. No library is asked for
-            nodes that have no entry.
+        clock: the clock by which variants are chosen; it tells whether times are measured.
+        spares: by node, the nanoseconds that a plan could save around the node. A library is not
+            asked if its estimate exceeds the present estimate of the node by at least that much. A
+            node without an entry gets no further variants.
         estimate: estimated times of nodes.
         inexact: True admits approximate variants.
         measured: the names of the nodes whose times are measured.
 
     Attributes:
-        graph: the graph, with the values that pass inside fused nodes added.
+        graph: the graph, with more values: those that are made and read inside fused nodes.
     """
 
     def __init__(
@@ -60,9 +62,9 @@ class FurtherVariants:
         self._inexact = inexact
 
     def variants(self, node: OpNode) -> Iterator[Variant]:
-        """Yield a node's variants on other libraries and with fewer followers.
+        """Yield a node's variants on other libraries and with fewer followers fused.
 
-        No other library is tried if the session prescribes an order of libraries.
+        If the session prescribes the order of libraries, no other library is tried.
         """
         if node.name not in self._spares:
             return
@@ -79,10 +81,12 @@ class FurtherVariants:
                 yield from self._in_pieces(node, count, library, limit_ns)
 
     def _refused(self, node: OpNode, library: str) -> tuple[Refusal, ...]:
-        """Return the refusals of a node's variant on ``library``.
+        """Return the refusals of a node's variant on ``library``: which libraries do not run the
+        node, and why.
 
-        They are those of the node's own variant; if ``library`` is another one, without that
-        library's and with one of the node's own library added.
+        They are those of the node's present variant, with two changes if ``library`` is another
+        than the present one. A refusal of ``library`` is left out, and a refusal of the present
+        library is added.
         """
         first = node.variant.library
         if library == first:
@@ -94,10 +98,10 @@ class FurtherVariants:
     def _in_pieces(
         self, node: OpNode, count: int, library: str, limit_ns: int
     ) -> Iterator[Variant]:
-        """Yield a node's variants on ``library`` with ``count`` fused followers, the rest of the
-        followers as separate steps.
+        """Yield variants in which a node runs on ``library`` in pieces: the first ``count``
+        followers are fused, the others are steps of their own.
 
-        Nothing if the estimated nanoseconds are not below ``limit_ns``.
+        Yield nothing if the estimated time is at least ``limit_ns`` nanoseconds.
         """
         lead, *others = pieces(node, count)
         if self._ns(self._on(piece, library) for piece in (lead, *others)) >= limit_ns:
@@ -113,7 +117,9 @@ class FurtherVariants:
                 yield replace(_combined(decided), refused=self._refused(node, library))
 
     def _on(self, node: OpNode, library: str) -> OpNode:
-        """Return a node as if it ran on ``library`` in the graph's layouts, for an estimate."""
+        """Return a node as it would be on ``library``, with the layouts that the graph has; only
+        for an estimate.
+        """
         own = node.variant
         layouts = tuple(self.graph.values[n].layout for n in (*node.inputs, *node.outputs))
         reference = own.reference and library == own.library and len(layouts) == len(own.layouts)
@@ -124,10 +130,11 @@ class FurtherVariants:
         return sum(self._estimate.node(node, self.graph.tensors) for node in nodes)
 
     def _after(self, node: OpNode, before: OpNode) -> Variant | None:
-        """Return a node's variant on the first library that takes it; None if none does.
+        """Return the variant of a node on the first library that can run it; None if no library
+        can.
 
-        Libraries are asked in the order of preference. The output of ``before`` is an input of the
-        node, in the layout that the variant of ``before`` makes.
+        Libraries are asked in the order of preference. The node reads the output of ``before`` in
+        the layout in which the variant of ``before`` makes it.
         """
         names = [node.variant.library, *other_libraries(self.graph, node, passed=True)]
         rank, known = self.graph.preferences.rank, ready().libraries
@@ -139,8 +146,10 @@ class FurtherVariants:
 
 
 def _combined(nodes: Sequence[OpNode]) -> Variant:
-    """Return one variant of several pieces: the variants of consecutive nodes, with the operands of
-    all nodes in order, without the values that pass from one to the next.
+    """Return one variant that runs consecutive nodes as its pieces, each in its own variant.
+
+    The operands of the variant are those of all nodes, in order, without the values that one node
+    makes for the next.
     """
     first, *others = (node.variant for node in nodes)
     input_count = len(nodes[0].inputs)
@@ -164,8 +173,8 @@ def _combined(nodes: Sequence[OpNode]) -> Variant:
 
 
 def inexact_nodes(graph: LoweredGraph) -> list[str]:
-    """Return the names of nodes for which a library has approximate variants, with all followers or
-    with fewer.
+    """Return the names of the nodes that a library can run in an approximate variant, with all or
+    some of their followers fused.
     """
     bare, estimate = graph.bare, Estimate(graph.preferences)
     any_gain = {node.name: ANY_GAIN for node in bare.operators}

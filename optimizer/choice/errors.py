@@ -1,4 +1,6 @@
-"""Approximate variants: which take part in a choice, and what each adds to the results' error."""
+"""Approximate variants in a choice: which of them are admitted, and what each adds to the error of
+the results.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class ErrorMeter(Protocol):
     """
 
     def shares(self, nodes: Sequence[OpNode]) -> Sequence[Share | None]:
-        """Return what each node in its variant adds to the error; None if it cannot be measured."""
+        """Return, for each node in its variant, the share that it adds to the error of the results;
+        None if it cannot be measured.
+        """
 
 
 @dataclass(frozen=True)
@@ -29,9 +33,9 @@ class Allowed:
 
     Attributes:
         tolerance: the largest relative error of the results.
-        budget: the limit of the root of the sum of the squares of what variants add, at most the
-            tolerance.
-        meter: measures what variants add.
+        budget: the largest allowed root of the sum of squares of what the variants add to the
+            error. It is at most the tolerance.
+        meter: measures what a variant adds to the error.
     """
 
     tolerance: float
@@ -42,11 +46,12 @@ class Allowed:
 def charged(
     nodes: Mapping[str, OpNode], variants: Mapping[str, Sequence[Variant]], allowed: Allowed
 ) -> tuple[dict[str, list[Variant]], Shares]:
-    """Return the variants with their errors, and what each approximate one adds to the results'
-    error.
+    """Return the admitted variants of nodes, with their errors, and what each approximate one adds
+    to the error of the results.
 
-    An approximate variant is dropped if what it adds is unknown or alone exceeds the budget, or if
-    another variant of its node dominates it.
+    An approximate variant is dropped if what it adds is unknown, or alone exceeds the budget. It is
+    dropped, too, if another variant of its node is as good in time and error and better in one of
+    them.
 
     Args:
         nodes: the nodes by name.
@@ -86,7 +91,9 @@ def charged(
 
 
 def _dominates(other: Variant, variant: Variant, other_share: Share, share: Share) -> bool:
-    """Return whether ``other`` has equal layouts, less time or error, and more of neither."""
+    """Return whether ``other`` has the same layouts as ``variant``, less time or error, and not
+    more of either.
+    """
     if other.layouts != variant.layouts or other.ns is None or variant.ns is None:
         return False
     no_worse = other.ns <= variant.ns and other_share.added <= share.added
@@ -94,8 +101,9 @@ def _dominates(other: Variant, variant: Variant, other_share: Share, share: Shar
 
 
 def _with_error(variant: Variant, error: float) -> Variant:
-    """Return a variant with ``error`` set; in a variant of several pieces, the approximate pieces
-    get it.
+    """Return a variant with its ``error`` set.
+
+    If the variant consists of several pieces, the error of its approximate pieces is set.
     """
     pieces = tuple(_with_error(piece, error) for piece in variant.pieces)
     return replace(variant, error=error if variant.inexact else 0.0, pieces=pieces)

@@ -1,9 +1,10 @@
 """The choice of variants as an integer program.
 
-Each open node has a one-hot vector x over its variants. If both ends of an edge are open, variable
-y[s, t] is 1 if the value is made in layout s and wanted in layout t, else 0. The sums of y over s
-and over t are the vectors of the two ends, which makes the relaxation tight. The objectives are
-different sums of x, y and z, which is 1 for each Transform that is needed.
+Each open node has a vector x over its variants, in which the element of the chosen variant is 1 and
+all others are 0. An edge leads from the maker of a value to a reader. If both ends of an edge are
+open, the variable y[s, t] is 1 if the value is made in layout s and wanted in layout t, else 0. The
+sums of y over s and over t equal the vectors of the two ends, which makes the relaxation tight. The
+variable z is 1 for each Transform that is needed. The objectives are different sums of x, y and z.
 
 Source: the paper, section 5.2.
 """
@@ -25,13 +26,15 @@ from ptensor.layout import Layout
 if TYPE_CHECKING:
     from fractions import Fraction
 
-#: The tolerance that a solver is given in the constraint on errors, whose limit is scaled to 1.
+#: What is left free for a solver's rounding in the constraint on errors, whose limit is scaled to
+#: 1.
 ROUNDING = 1e-5
 
 #: The unit of the constraint on packed constants, in bytes.
 MEGABYTE = 1e6
 
-#: By layout, a linear expression that is 1 if an end of an edge has that layout, else 0.
+#: The layouts that an end of an edge may have: for each, a linear expression that is 1 if the end
+#: has it, else 0.
 EndLayouts = Mapping[Layout, Any]
 
 
@@ -39,10 +42,10 @@ class Solution(NamedTuple):
     """A choice of variants, and what the solver proved of it.
 
     Attributes:
-        chosen: the index of the chosen variant, by node that has several.
+        chosen: the index of the chosen variant, by node, for each node that has several variants.
         solved: how the solver ended.
-        bound: a lower bound of the cost of all choices, in bytes, edges or nanoseconds, as the
-            objective has it.
+        bound: a lower bound of the cost of every choice, in the unit of the objective: bytes, edges
+            or nanoseconds.
     """
 
     chosen: dict[str, int]
@@ -100,8 +103,8 @@ class _Program:
 
     Args:
         problem: the variants and limits.
-        tied: nodes whose variant follows from another node's, so that they have no variables of
-            their own.
+        tied: the nodes whose variant is determined by that of another node, so that they have no
+            variables of their own.
     """
 
     def __init__(self, problem: Problem, tied: Mapping[str, Tie]) -> None:
@@ -109,7 +112,7 @@ class _Program:
         self.problem = problem
         self.model = pulp.LpProblem("variants", pulp.LpMinimize)
         self.numbers = count()
-        self.unit: Fraction | int = 1  # bytes of cost for 1 of the objective
+        self.unit: Fraction | int = 1  # the bytes for which 1 of the objective stands
         self.tied = tied
         self.x: dict[str, list[Any]] = {}
         for node, variants in problem.variants.items():  # makers precede the nodes tied to them
@@ -125,8 +128,8 @@ class _Program:
     def _errors(self) -> tuple[list[Any], float]:
         """Return the terms and the limit of the constraint on errors.
 
-        A term is the square of what a variant adds to the error, relative to the budget, times the
-        variant's variable.
+        There is a term for each approximate variant. It is the square of what the variant adds to
+        the error, relative to the budget, times the variable of the variant.
         """
         allowed = self.problem.allowed
         budget = allowed.budget if allowed else 0.0
@@ -138,8 +141,10 @@ class _Program:
         return terms, 1 - ROUNDING
 
     def _packed(self) -> tuple[list[Any], float]:
-        """Return the terms and the limit of the constraint on packed constants, in megabytes beyond
-        those of the resolver's variants; no terms without a limit.
+        """Return the terms and the limit of the constraint on packed constants, in megabytes.
+
+        A term is what the constants of a variant take beyond those of the resolver's variant, times
+        the variable of the variant. There are no terms if there is no limit.
         """
         room = self.problem.room
         if room is None:
@@ -162,7 +167,9 @@ class _Program:
         return self.pulp.lpSum(y for (_, s, t), y in self._edges() if s != t)
 
     def nanoseconds(self) -> Any:
-        """Return the nanoseconds of open nodes and needed Transforms, as an expression."""
+        """Return the time of open nodes and of needed Transforms, in nanoseconds, as an
+        expression.
+        """
         kernels = (
             self.problem.charged(node, number) * x
             for node in self.problem.variants
@@ -172,11 +179,11 @@ class _Program:
         return self.pulp.lpSum([*kernels, *changes])
 
     def transforms(self, forbidden: Edge | None = None) -> Any:
-        """Return the bytes of the needed Transforms, as an expression, in which their number breaks
-        ties.
+        """Return the bytes of the needed Transforms as an expression. Of equal bytes, fewer
+        Transforms give less.
 
-        ``self.unit`` is set to the bytes that 1 of the expression stands for. ``forbidden`` is as
-        for ``choose``.
+        ``self.unit`` is set to the bytes for which 1 of the expression stands. The Transform
+        ``forbidden`` must not be needed.
         """
         from fractions import Fraction
 
@@ -200,7 +207,7 @@ class _Program:
 
         Args:
             objective: the expression.
-            cost: returns the cost of a choice, the parts that no choice changes included.
+            cost: returns the cost of a choice, including the part that is the same for all choices.
             solver: name of the solver; empty is the first that is installed.
             time_limit: seconds for the solver.
         """
@@ -214,7 +221,8 @@ class _Program:
         return Solution(chosen, solved, cost(chosen) - ceil(min(slack * self.unit, cost(chosen))))
 
     def _owed(self, forbidden: Edge | None = None) -> dict[Edge, list[Any]]:
-        """Return, by Transform (value, source, target), the 0/1 variables of edges that need it.
+        """Return, for each Transform (value, source, target), the 0/1 variables of the edges that
+        need it.
 
         The variables of the Transform ``forbidden`` are constrained to 0.
         """
@@ -227,7 +235,9 @@ class _Program:
         return owed
 
     def _any_of(self, ys: list[Any]) -> Any:
-        """Return a variable z with z >= y for each y of ``ys``; y itself if there is only one."""
+        """Return a variable that is at least each variable of ``ys``; the variable itself if there
+        is only one.
+        """
         if len(ys) == 1:
             return ys[0]
         z = self._variable("z")
@@ -255,8 +265,9 @@ class _Program:
                             yield (value, s, t), p if len(sources) > 1 else q
 
     def _both(self, value: str, made: EndLayouts, wanted: EndLayouts) -> Iterator[tuple[Edge, Any]]:
-        """Add the variables of an edge with two open ends, and yield ((value, source, target),
-        variable) for each.
+        """Add the variables of an edge of which both ends are open (have several layouts).
+
+        Yield ((value, source, target), variable) for each pair of layouts.
 
         Args:
             value: the value of the edge.
@@ -279,12 +290,13 @@ class _Program:
         return self._end(use.node, lambda number: self.problem.wanted(value, use, number))
 
     def _end(self, node: str, layout: Any) -> EndLayouts:
-        """Return, by layout, the sum of the variables of the node's variants that have it; 1 if
-        there is one layout.
+        """Return, by layout, the sum of the variables of the node's variants that have this layout.
+
+        If all variants have the same layout, it is 1.
 
         Args:
             node: name of the node; one without variables has one layout.
-            layout: returns the layout of a variant, given its index.
+            layout: takes the index of a variant and returns the variant's layout.
         """
         if node not in self.x:
             return {layout(0): 1}

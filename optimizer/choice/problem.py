@@ -1,9 +1,10 @@
-"""The choice of variants as a problem: layouts in which values are made and wanted, and costs.
+"""The choice of variants as a problem: the layouts in which values are made and wanted, and the
+costs.
 
-Each node runs in one of its variants; a node with one variant is fixed, as are the graph's inputs
-and outputs. A Transform is needed for each (value, layout) that is wanted, unless the value is made
-in that layout; identical ones count once. A choice maps open nodes to the index of a variant; nodes
-that it lacks have index 0, the resolver's variant.
+Each node runs in one of its variants. A node with several variants is open; a node with one is
+fixed, as are the graph's inputs and outputs. A Transform is needed for each layout in which a value
+is wanted but not made; identical Transforms count once. A choice maps open nodes to the index of a
+variant. For a node that it lacks, the index is 0, the variant that the resolver chose.
 """
 
 from __future__ import annotations
@@ -24,27 +25,29 @@ from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.language.cached import cached_property
 from vtensor.language.records import dataclass
 
-#: Nanoseconds charged for a Transform of unknown time: more than any plan gains, so that a plan
-#: has one only if the resolver's own variants need it.
+#: The nanoseconds charged for a Transform of unknown time. They are more than any plan gains, so
+#: that a plan has such a Transform only if the resolver's own variants need it.
 UNTIMED_NS = 10**9
 
-#: The noise of measured times, as a fraction of them. The first is for times measured while
-#: planning, which are compared with estimates; the second for those of a tuned plan, whose kernels
-#: ran on memory of their own.
+#: The noise of measured times, as a fraction of them. ``NOISE`` is for times measured while
+#: planning, which are compared with estimates. ``TUNED_NOISE`` is for times of a tuned plan, whose
+#: kernels ran on memory of their own.
 NOISE, TUNED_NOISE = 0.05, 0.1
 
 #: The noise of the measured time of a node whose followers are steps of their own, as a fraction of
-#: it: followers were timed with warm caches, and a kernel's time varies with its memory by more
-#: than a follower takes.
+#: that time. Followers were timed with warm caches, and a kernel's time varies with its memory by
+#: more than a follower takes.
 PIECES_NOISE = 0.2
 
-#: A possible Transform: a value, the layout in which it is made, and the layout that is wanted.
+#: A Transform that a choice may need: a value, the layout in which it is made, and the layout in
+#: which it is wanted.
 Edge = tuple[str, Layout, Layout]
 
 
 def with_doubt(variant: Variant) -> int:
-    """Return a variant's nanoseconds, 0 if unknown; plus noise if it has several pieces whose times
-    were measured.
+    """Return a variant's time in nanoseconds; 0 if it is unknown.
+
+    If the variant has several pieces and its time was measured, the noise of that time is added.
     """
     ns = variant.ns or 0
     return ns + ceil(ns * PIECES_NOISE) if variant.pieces and variant.basis == "measured" else ns
@@ -61,9 +64,10 @@ class Use(NamedTuple):
     """A use of a value: by a node, or as an output of the graph.
 
     Attributes:
-        node: name of the node; empty for an output.
+        node: the name of the node; empty for an output of the graph.
         place: index of the value among the node's inputs.
-        layout: the layout in which an output is wanted; None for a node, whose variant decides.
+        layout: the layout in which an output of the graph is wanted; None for a node, because the
+            node's variant decides.
     """
 
     node: str
@@ -77,16 +81,19 @@ class Problem:
 
     Attributes:
         graph: the lowered graph, without Transforms.
-        variants: the variants of each open node, a node that has several, the resolver's variant
-            first; nodes in topological order.
-        clock: times of Transforms, for the objective ``time``; else None.
-        margin: charge of ``time`` for another library or kernel than the first variant's, and for
-            fewer followers, as a fraction of the first variant's time. Variants with measured times
-            are charged their noise instead (``with_doubt``).
-        shares: what each approximate variant adds to the error of the results.
-        allowed: the limit of all these errors; None if no approximate variant is admitted.
-        room: bytes by which packed constants may exceed those of the resolver's variants; None is
-            no limit.
+        variants: the variants of each open node (a node with several), the resolver's variant
+            first. Nodes are in topological order.
+        clock: the clock with the times of Transforms, for the objective ``time``; else None.
+        margin: what the objective ``time`` charges a variant that differs from the first one in
+            library or kernel or has fewer followers fused: a fraction of the time of the first
+            variant. A variant with measured times is charged the noise of these instead
+            (``with_doubt``).
+        shares: by node and index of a variant, what each approximate variant adds to the error of
+            the results.
+        allowed: the limit of what the approximate variants of a choice add together; None if none
+            is admitted.
+        room: the bytes that packed constants may take beyond those of the resolver's variants; None
+            for no limit.
         price: nanoseconds that ``time`` charges for each Transform on top of its time.
     """
 
@@ -111,10 +118,11 @@ class Problem:
         room: int | None = None,
         price: float = 0.0,
     ) -> Problem:
-        """Return the problem of a graph; nodes with one variant are left out of ``variants``.
+        """Return the problem of a graph. Nodes with a single variant are left out of its
+        ``variants``.
 
-        ``price`` is here a fraction of the time of all nodes in their first variants. Other
-        arguments are as the attributes.
+        ``price`` is here a fraction of the time that all nodes take in their first variants. All
+        other arguments are the attributes of these names.
         """
         charge = ceil(price * sum(of_node[0].ns or 0 for of_node in variants.values()))
         graph, shares = graph.bare, Shares()
@@ -136,8 +144,9 @@ class Problem:
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
-        """The uses of each value that is no constant, by value; outputs of the graph that may have
-        any layout are left out.
+        """The uses of each value that is no constant, by value.
+
+        An output of the graph that may have any layout is no use.
         """
         uses: dict[str, list[Use]] = {}
         for node in self.graph.operators:
@@ -155,12 +164,12 @@ class Problem:
         return self.graph.values[name]
 
     def variants_of(self, node: str) -> Sequence[Variant]:
-        """Return all variants of a node, open or fixed."""
+        """Return all variants of a node; a fixed node has one."""
         return self.variants.get(node) or (self.nodes[node].variant,)
 
     def same(self, value: str, layout: Layout) -> Layout:
-        """Return one layout that stands for all layouts that are the same as ``layout`` for the
-        sizes of ``value``.
+        """Return the layout that represents all layouts that are equal to ``layout`` in memory, for
+        the sizes of ``value``.
         """
         dims = self.value(value).dims
         known = self._known.setdefault(tuple(dims.items()), {})
@@ -170,8 +179,10 @@ class Problem:
         return known[layout]
 
     def made(self, value: str, number: int) -> Layout:
-        """Return the layout in which a value is made if its maker runs in variant ``number``; the
-        value's own layout if no node makes it.
+        """Return the layout in which a value is made if its maker runs in the variant with index
+        ``number``.
+
+        If no node makes the value, it is the layout that the value has in the graph.
         """
         if value not in self.makers:
             return self.same(value, self.value(value).layout)
@@ -180,9 +191,10 @@ class Problem:
         return self.same(value, self.variants_of(node.name)[number].layouts[place])
 
     def wanted(self, value: str, use: Use, number: int) -> Layout:
-        """Return the layout in which ``use`` wants a value if the node runs in variant ``number``.
+        """Return the layout in which ``use`` wants a value if its node runs in the variant with
+        index ``number``.
 
-        An output of the graph has the layout of ``use``, whatever ``number`` is.
+        If the use is an output of the graph, ``number`` does not matter.
         """
         if use.layout is not None:
             return self.same(value, use.layout)
@@ -194,18 +206,21 @@ class Problem:
         return sum(layout.nbytes(tensor.dims, tensor.dtype) for layout in (source, target))
 
     def ns(self, value: str, source: Layout, target: Layout) -> int:
-        """Return the nanoseconds that ``time`` charges for a Transform: its time, noise and price;
-        ``UNTIMED_NS`` if its time is unknown.
+        """Return what the objective ``time`` charges for a Transform, in nanoseconds: its time, its
+        noise and its price.
+
+        It is ``UNTIMED_NS`` if the time is unknown.
         """
         assert self.clock is not None, "the objective time has a clock"
         ns = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
         return UNTIMED_NS if ns is None else ns + self.doubt(value) + self.price
 
     def doubt(self, value: str) -> int:
-        """Return the nanoseconds that ``time`` charges for any Transform of a value as noise.
+        """Return what the objective ``time`` charges for any Transform of a value as noise, in
+        nanoseconds.
 
-        It is the noise of the measured times of the nodes that make and read the value: of two
-        choices that differ by less, the one with fewer Transforms is cheaper.
+        It is the noise of the measured times of those nodes that make and read the value. Of two
+        choices whose times differ by less, the one with fewer Transforms is then cheaper.
         """
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
         firsts = (self.variants[node][0] for node in around & self.variants.keys())
@@ -213,8 +228,11 @@ class Problem:
         return ceil(ns * (NOISE if self.margin else TUNED_NOISE))
 
     def charged(self, node: str, number: int) -> int:
-        """Return the nanoseconds that ``time`` charges for an open node in variant ``number``: the
-        variant's time, with its noise or ``margin``.
+        """Return what the objective ``time`` charges for an open node in the variant with index
+        ``number``, in nanoseconds.
+
+        It is the time of the variant, and the noise (``with_doubt``) or the ``margin`` that applies
+        to it.
         """
         first, variant = self.variants[node][0], self.variants[node][number]
         same = (variant.library, variant.kernel) == (first.library, first.kernel)
@@ -228,8 +246,10 @@ class Problem:
         return tuple(shares[number] for shares, number in rows if number in shares)
 
     def packed_more(self, node: str, number: int) -> int:
-        """Return the bytes that a variant's packed constants take beyond the first variant's;
-        negative if they take less.
+        """Return the bytes that the packed constants of a variant take beyond those of the node's
+        first variant.
+
+        The number is negative if they take less.
         """
         first, variant = self.variants[node][0], self.variants[node][number]
         return sum(
@@ -241,7 +261,9 @@ class Problem:
         )
 
     def fits(self, chosen: Mapping[str, int]) -> bool:
-        """Return whether a choice keeps within the error budget and the room for constants."""
+        """Return whether a choice keeps within the error budget (``allowed``) and the room for
+        packed constants.
+        """
         if self.allowed and expected(self.chosen_shares(chosen)) > self.allowed.budget:
             return False
         more = sum(self.packed_more(name, chosen.get(name, 0)) for name in self.variants)
@@ -250,11 +272,11 @@ class Problem:
     def edges(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Layout, Layout, Use]]:
-        """Yield the edges in a choice: value, layout in which it is made, layout in which it is
-        wanted, use.
+        """Yield (value, layout in which it is made, layout in which it is wanted, use) for each use
+        of a value in a choice.
 
         Args:
-            chosen: index of variant by node; 0 for other nodes.
+            chosen: the index of the variant by node; 0 for nodes that it lacks.
             values: the values whose edges are yielded; None is all.
         """
         for value in self.uses if values is None else values:
@@ -263,15 +285,15 @@ class Problem:
                 yield value, source, self.wanted(value, use, chosen.get(use.node, 0)), use
 
     def avoidable(self, edge: Edge) -> bool:
-        """Return whether some choice does not need the Transform ``edge``."""
+        """Return whether there is a choice that does not need the Transform ``edge``."""
         value, source, _ = edge
         if any(self.made(value, i) != source for i in self._numbers(self.makers.get(value))):
             return True
         return all(self._can_avoid(edge, use.node) for use in self.uses[value])
 
     def _can_avoid(self, edge: Edge, node: str) -> bool:
-        """Return whether a node has a variant that does not want the value of the Transform
-        ``edge`` in its target layout.
+        """Return whether a node has a variant that wants the value of the Transform ``edge`` in
+        another layout than the one after the Transform.
         """
         value, _, target = edge
         uses = [use for use in self.uses[value] if use.node == node]
@@ -279,8 +301,9 @@ class Problem:
         return any(all(self.wanted(value, use, i) != target for use in uses) for i in numbers)
 
     def _numbers(self, node: str | None) -> range:
-        """Return the indices of a node's variants; only 0 for a fixed node, or if ``node`` is no
-        node of the graph.
+        """Return the indices of a node's variants.
+
+        The only index is 0 for a fixed node, and if ``node`` is no node of the graph.
         """
         return range(len(self.variants.get(node or "", [0])))
 
@@ -291,23 +314,25 @@ class Problem:
         identical ones counted once.
 
         Args:
-            chosen: index of variant by node; 0 for other nodes.
+            chosen: the index of the variant by node; 0 for nodes that it lacks.
             values: the values whose Transforms are counted; None is all.
         """
         owed = self._owed(chosen, values)
         return Traffic(sum(self.bytes(*edge) for edge in owed), len(owed))
 
     def time_cost(self, chosen: Mapping[str, int]) -> int:
-        """Return the cost of a choice for the objective ``time``: nanoseconds of open nodes, and of
-        Transforms, identical ones counted once.
+        """Return the cost of a choice for the objective ``time``, in nanoseconds: of open nodes and
+        of Transforms. Identical Transforms are counted once.
         """
         kernels = (self.charged(node, chosen.get(node, 0)) for node in self.variants)
         return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
 
     def without_idle_changes(self, chosen: Mapping[str, int]) -> dict[str, int]:
-        """Return the part of a choice that gains time: index of variant, above 0, by node.
+        """Return a choice without those changes that gain no time: the index of the variant by
+        node.
 
-        A node that saves no nanoseconds in another than its first variant is left out.
+        A node has a change if the index of its variant is above 0. It is left out if its first
+        variant costs no more nanoseconds.
         """
         kept = {node: number for node, number in chosen.items() if number}
         for name in reversed(list(kept)):

@@ -21,7 +21,7 @@ class SolverError(Exception):
 
 @dataclass(frozen=True)
 class Solved:
-    """How a solver ended.
+    """The result of a solver: how it ended, the objective and a bound.
 
     Attributes:
         solver: the solver's name.
@@ -39,7 +39,7 @@ class Solved:
 
     @property
     def gap(self) -> float:
-        """The most by which the objective may exceed the best possible one, relative to the
+        """The most by which the objective may exceed the least possible one, as a share of the
         objective.
         """
         distance = max(self.objective - self.bound, 0.0)
@@ -79,8 +79,9 @@ def solve(model: Any, solver: str = "", time_limit: float = TIME_LIMIT) -> Solve
 
 
 def _highs(model: Any, time_limit: float) -> tuple[str, float]:
-    """Solve with HiGHS; return the status, as in ``Solved`` or HiGHS's own word, and the lower
-    bound.
+    """Solve with HiGHS; return the status and the lower bound of the objective.
+
+    The status is a value of ``Solved.status``, or else HiGHS's own word.
     """
     pulp = import_on_thread("pulp")
     model.solve(pulp.HiGHS(msg=False, gapRel=0.0, timeLimit=time_limit, threads=1))
@@ -90,10 +91,10 @@ def _highs(model: Any, time_limit: float) -> tuple[str, float]:
 
 
 def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
-    """Solve with CBC; return the status, as in ``Solved`` or PuLP's own word, and the lower bound
-    that CBC's log states.
+    """Solve with CBC; return the status and the lower bound of the objective.
 
-    The bound is NaN for an optimal solution, where the objective itself is the bound; it is minus
+    The status is a value of ``Solved.status``, or else PuLP's own word. The bound is read from
+    CBC's log. It is NaN for an optimal solution, whose objective is itself the bound. It is minus
     infinity if the log states none.
     """
     pulp = import_on_thread("pulp")

@@ -1,25 +1,31 @@
-"""Nodes whose variant can be tied to that of the node before, which makes the program smaller."""
+"""Ties: nodes whose variant can be derived from the variant of the node before.
+
+A tied node needs no variables of its own, which makes the integer program smaller.
+"""
 
 from __future__ import annotations
 
 from optimizer.choice.problem import Problem
 from resolver.lowered import OpNode
 
-#: The name of the node u that a node v is tied to, and by index of a variant of v, the index of the
-#: variant of u that goes with it.
+#: The tie of a node v to a node u: the name of u; and for the index of each variant of v, the index
+#: of the variant of u that goes with it.
 Tie = tuple[str, list[int]]
 
 
 def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
     """Return, by node, ties that leave some cheapest choice possible.
 
-    A node v is tied to the node u that makes its only input that is no constant, if v alone reads
-    u's output and each variant of u has that output in the layout of just one variant of v, and
-    vice versa. A choice with a Transform between u and v is then no cheaper than the same choice
-    with v in u's layout: the latter saves this Transform and needs at most one more, of v's output.
-    For this to hold, u's output has the same bytes in all layouts, and v's output too, no more than
-    u's. Where time is minimised, v takes as long in each of its variants, the time of a Transform
-    is estimated from its bytes, and no more noise is charged on v's output than on u's.
+    A node v is tied to a node u under these conditions:
+
+    - v has one input that is no constant: u's output, which nothing else reads;
+    - variants of u and v correspond one to one: u makes the output in the layout that v wants;
+    - u's output has equally many bytes in all layouts, as has v's output, and v's has no more;
+    - where time is minimised, v takes as long in each of its variants, and no more noise is charged
+      on v's output than on u's.
+
+    A choice with a Transform between u and v is then no cheaper than the same choice with v in u's
+    layout: the latter saves this Transform and needs at most one more, of v's output.
 
     Args:
         problem: the nodes and their variants.
@@ -35,8 +41,8 @@ def ties(problem: Problem, untied: str = "") -> dict[str, Tie]:
 
 
 def _tie(problem: Problem, node: OpNode) -> Tie | None:
-    """Return the tie of a node to the maker of its input; None if the conditions of ``ties`` do not
-    hold.
+    """Return the tie of a node to the node that makes its input; None if a condition of ``ties``
+    does not hold.
     """
     inputs = [value for value in node.inputs if not problem.value(value).constant]
     if len(inputs) != 1 or len(node.outputs) != 1:
@@ -66,7 +72,7 @@ def _tie(problem: Problem, node: OpNode) -> Tie | None:
 
 
 def _sizes(problem: Problem, value: str) -> set[int]:
-    """Return the numbers of bytes that a value has in the layouts in which it may be made or
+    """Return the numbers of bytes that a value has in all layouts in which it may be made or
     wanted.
     """
     variants = problem.variants

@@ -1,4 +1,6 @@
-"""The part of a choice that removes a Transform, without needless changes."""
+"""The part of a choice that is needed to remove a Transform: the choice without needless changes of
+variants.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ def trimmed(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> dict[str
     """Return the changes of ``chosen`` that are needed to do without the Transform ``edge``.
 
     A change is the index, above 0, of a node's new variant. Nodes that share no value do not affect
-    one another's cost, so only changes of nodes connected with the edge's value are returned. The
-    change of such a node is left out, too, if the choice then costs no more and still does not need
-    the Transform.
+    one another's cost. So only changes of nodes that are connected with the Transform's value are
+    returned. Such a change is left out, too, if without it the choice costs no more and still does
+    not need the Transform.
 
     Args:
         problem: the nodes and their variants.
-        chosen: a choice that does not need the Transform: index of variant by node.
-        edge: the Transform: its value, and the layouts before and after.
+        chosen: a choice that does not need the Transform: the index of the variant by node.
+        edge: the Transform: (value, layout before, layout after).
     """
     changed = {node: number for node, number in chosen.items() if number}
     kept = {node: changed[node] for node in _connected(problem, changed, edge[0])}
@@ -37,7 +39,9 @@ def owes(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> bool:
 
 
 def values_of(problem: Problem, nodes: Iterable[str]) -> set[str]:
-    """Return the names of the nodes' inputs and outputs on which there may be Transforms."""
+    """Return the names of those inputs and outputs of nodes that are no constants, so that
+    Transforms of them may be needed.
+    """
     of_names = (problem.nodes[name] for name in nodes)
     return {
         value for node in of_names for value in (*node.inputs, *node.outputs)
@@ -45,8 +49,10 @@ def values_of(problem: Problem, nodes: Iterable[str]) -> set[str]:
 
 
 def extra(problem: Problem, chosen: Mapping[str, int]) -> Traffic:
-    """Return the cost of a choice minus the cost of all first variants; negative if the choice is
-    cheaper.
+    """Return the cost of a choice minus the cost of the choice in which all nodes run in their
+    first variants.
+
+    The result is negative if the choice is cheaper.
     """
     around = values_of(problem, chosen)
     now, then = problem.shared_cost({}, around), problem.shared_cost(chosen, around)
@@ -54,9 +60,11 @@ def extra(problem: Problem, chosen: Mapping[str, int]) -> Traffic:
 
 
 def _connected(problem: Problem, nodes: Iterable[str], value: str) -> dict[str, None]:
-    """Return those of ``nodes`` that are connected with a value, the nearest first, as keys.
+    """Return those of ``nodes`` that are connected with a value, as keys of a dict, the nearest
+    first.
 
-    A node is connected if it makes or reads the value, or shares a value with a connected node.
+    A node is connected if it makes or reads the value, or shares another value with a connected
+    node.
     """
     connected: dict[str, None] = {}
     values, pending = {value}, dict.fromkeys(nodes)

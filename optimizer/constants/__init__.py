@@ -1,1 +1,3 @@
-"""The constants of a model: the originals, those computed from others, and observed values."""
+"""The constants of a model: the originals, the constants that passes compute from them, and the
+values at which errors are measured.
+"""

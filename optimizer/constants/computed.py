@@ -1,4 +1,6 @@
-"""Constants that a pass computes from other constants, each time that they are read."""
+"""Constants that a pass computes from other constants. They are computed each time that they are
+read.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ class Made(NamedTuple):
     Attributes:
         function: computes the new array from the old one.
         key: identifies the function: functions with equal keys compute the same.
-        factor: the factor, with as many axes as the constant, if the function only multiplies; else
+        factor: if the function only multiplies: the factor, with as many axes as the constant; else
             None.
-        taken: the part that the function takes, if it does only that; else None.
+        taken: if the function only takes a part of the array: that part; else None.
     """
 
     function: Callable[[Array], Array]
@@ -56,7 +58,9 @@ class Computed(MutableMapping[str, Array]):
         self._sources: dict[str, str] = {}
 
     def change(self, name: str, made: Made) -> None:
-        """Let ``made`` compute the constant ``name`` from the given constant of that name."""
+        """Let the function ``made`` compute the constant ``name`` from the given constant of the
+        same name.
+        """
         self._made[name] = made
 
     def derive(self, name: str, source: str, made: Made) -> None:
@@ -70,7 +74,9 @@ class Computed(MutableMapping[str, Array]):
 
     @property
     def more(self) -> Mapping[str, Array | Original]:
-        """The constants that were set as arrays or Originals, and are not computed."""
+        """The constants that were set after construction, as arrays or Originals. They are not
+        computed.
+        """
         return self._more
 
     @property
@@ -83,7 +89,7 @@ class Computed(MutableMapping[str, Array]):
 
         Args:
             given: the constants from which other ones are computed.
-            more: arrays that replace those of the property ``more`` of the same names.
+            more: arrays to use instead of those of equal names in the property ``more``.
         """
         copy = Computed(given)
         copy._more = {name: more.get(name, array) for name, array in self._more.items()}
@@ -91,8 +97,10 @@ class Computed(MutableMapping[str, Array]):
         return copy
 
     def origin(self, name: str) -> tuple[Array | Original, Hashable]:
-        """Return the array or Original of a constant, and the key of the functions applied to it,
-        as the module's function ``origin`` does.
+        """Return the array or Original from which a constant is computed, and the key of the
+        functions applied to it.
+
+        The module's function ``origin`` does the same for any mapping.
         """
         if name in self._more:
             return self._more[name], None
@@ -103,8 +111,9 @@ class Computed(MutableMapping[str, Array]):
         return array, (before, self._made[name].key) if name in self._made else before
 
     def changes(self, name: str) -> tuple[Made, ...]:
-        """Return the functions that compute a constant from its array, as the module's function
-        ``changes`` does.
+        """Return the functions that compute a constant from its array or Original, in order.
+
+        The module's function ``changes`` does the same for any mapping.
         """
         if name in self._more:
             return ()
@@ -149,12 +158,15 @@ def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original,
 
 
 def changes(constants: Mapping[str, Array], name: str) -> tuple[Made, ...]:
-    """Return the functions that compute a constant from the array of ``origin``, in order."""
+    """Return the functions that compute a constant, in order. They begin with the array or Original
+    that ``origin`` returns.
+    """
     return constants.changes(name) if isinstance(constants, Computed) else ()
 
 
 def cut(array: Array, taken: Taken) -> Array:
-    """Return a part of an array, as a view; ``taken``: the axis, and the begin and end along it.
+    """Return a part of an array, as a view. ``taken`` is the axis, and the begin and end of the
+    part along it.
 
     >>> cut(np.arange(6).reshape(2, 3), (1, 0, 2)).tolist()
     [[0, 1], [3, 4]]
@@ -164,7 +176,9 @@ def cut(array: Array, taken: Taken) -> Array:
 
 
 def times(factor: Array) -> Hashable:
-    """Return the key of a function that multiplies by ``factor`` as ``multiplied`` does."""
+    """Return a key for the function that multiplies an array by ``factor`` (``multiplied``). Equal
+    factors have equal keys.
+    """
     return factor.shape, factor.tobytes()
 
 

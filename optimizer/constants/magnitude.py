@@ -12,17 +12,20 @@ from ptensor.pages import Room, reused
 
 Array = np.ndarray[Any, Any]
 
-#: By ``id`` of an array or Original: a weak reference to it, and its largest absolute value. An
-#: entry is removed when its array or Original is freed.
+#: The largest absolute value of an array or Original, by its ``id``, with a weak reference to it.
+#: An entry is removed when its array or Original is freed.
 _known: dict[int, tuple[ref[Array | Original], float]] = {}
 
 
 def largest(given: Array | Original, room: Room = reused) -> float:
-    """Return the largest absolute value of an array that never changes; NaN if an element is NaN.
+    """Return the largest absolute value of an array; NaN if an element is NaN.
+
+    The array must never change, because the result is remembered for it.
 
     Args:
-        given: the array or Original; an Original that was not read yet is read, but not kept.
-        room: allocates the memory into which an Original is read, given a number of bytes.
+        given: the array, or the Original that holds it. If an Original was not read yet, it is read
+            now, but not kept in memory.
+        room: takes a number of bytes and allocates the memory into which an Original is read.
 
     >>> largest(np.array([1.0, -3.0]))
     3.0
@@ -43,5 +46,7 @@ def largest(given: Array | Original, room: Room = reused) -> float:
 
 
 def _or_nan(number: float) -> float:
-    """Return a key that sorts NaN above all finite numbers: infinity for NaN, else the number."""
+    """Return a number by which NaN sorts above all finite numbers: infinity for NaN, else
+    ``number`` itself.
+    """
     return np.inf if np.isnan(number) else float(number)

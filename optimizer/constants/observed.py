@@ -1,8 +1,10 @@
-"""The observed values: those at which a network's error is measured.
+"""The observed values: the values of a network at which its error is measured.
 
-The error of an output is measured at the output; but if the last operator stretches errors, as
-exponentials do, at that operator's input. The error of a result that jumps (an index, a truth
-value, a whole number) has no meaning: errors are measured at the values that decide the result.
+- The error of an output is measured at the output itself.
+- If the last operator stretches errors, as exponentials do, it is measured at that operator's
+  input.
+- The error of a result that jumps (an index, a truth value, a whole number) has no meaning. Errors
+  are then measured at the values that decide the result.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ def _jumps(graph: Graph, node: Node) -> bool:
 
 
 def _before_stretching(graph: Graph, makers: dict[str, Node], name: str) -> str:
-    """Return the value from which operators that stretch errors, and views, make ``name``.
+    """Return the value at which the error of the value ``name`` is measured.
 
-    It is ``name`` itself if no operator that stretches errors is among these.
+    It is the value before the operators that stretch errors (as exponentials do) and make ``name``;
+    views among them are passed over. It is ``name`` itself if there is no such operator.
 
     Args:
         graph: the graph.
@@ -88,9 +91,9 @@ def _is_float(graph: Graph, name: str) -> bool:
 
 
 def without_observed(graph: Graph, names: tuple[str, ...]) -> Iterator[tuple[str, list[Node]]]:
-    """Yield the name of each lead, a node to which followers are offered, with these followers.
+    """Yield (lead, followers) for each lead, a node to which following nodes may be fused.
 
-    The followers are cut off at the first whose fusion would put a value of ``names`` inside the
+    The followers end before the first one whose fusion would put a value of ``names`` inside the
     fused node.
     """
     for lead, behind in graph.offers.items():

@@ -19,10 +19,12 @@ from ptensor.pages import contiguous, lasting, passing, reused
 
 Array = np.ndarray[Any, Any]
 
-#: Reads the bytes of an array into memory that the given function allocates, and returns them.
+#: A function that reads the bytes of an array and returns them. Its argument takes a number of
+#: bytes and allocates the memory for them.
 Read = Callable[[Callable[[int], "np.ndarray[Any, Any]"]], Array]
 
-#: A change of an original: ("order", axes in their new order), ("shape", sizes) or ("f32", ()).
+#: A change that derives an original from another: ("order", axes in their new order), ("shape", new
+#: sizes) or ("f32", ()).
 Step = tuple[str, tuple[int, ...]]
 
 
@@ -35,7 +37,8 @@ class Original:
 
     Attributes:
         shape, dtype: the array's.
-        asks: how often ``array`` was read, so that its values may have decided something.
+        asks: how often the property ``array`` was read. Each such read may have let the elements
+            decide something.
 
     >>> original = Original(np.arange(3))
     >>> original.recovered_by(lambda: np.arange(3))
@@ -109,8 +112,8 @@ class Original:
         return self.now()
 
     def now(self) -> Array:
-        """Return ``array`` without counting it in ``asks``, for callers that decide nothing by its
-        values.
+        """Return the array without counting that in ``asks``. It is for callers that decide nothing
+        by the elements.
         """
         array = self._array
         if array is None:
@@ -123,22 +126,24 @@ class Original:
 
     @property
     def reader(self) -> Read | None:
-        """The function that reads the array from its file.
+        """The function that reads the array from its file, in which the elements have the order of
+        the array.
 
-        None if there is no file, while the array is in memory, and once ``recovered_by`` was
-        called. The file has the elements in the array's own order.
+        None if there is no file, if the array is in memory, or once ``recovered_by`` was called.
         """
         return self._read if self._fresh and not self.held else None
 
     @property
     def whole(self) -> Original:
-        """The original of which this one is a view of another shape; this one if it is no view."""
+        """The original of which this one is a view in another shape. It is this one if it is no
+        view.
+        """
         return self
 
     @property
     def root(self) -> Original:
-        """The original from which this one is derived by ``steps``; this one if it is not
-        derived.
+        """The original from which the changes in ``steps`` lead to this one. It is this one if
+        there are no such changes.
         """
         return self
 
@@ -164,7 +169,9 @@ class Original:
 
     @property
     def held(self) -> bool:
-        """True if the array is in memory: the original holds it, or a caller still does."""
+        """True if the array is in memory, either because the original keeps it or because a caller
+        still does.
+        """
         return self._array is not None or self._weak_array() is not None
 
     def recovered_by(self, recover: Callable[[], Array]) -> None:
@@ -177,7 +184,9 @@ class Original:
             self._array = None
 
     def hold(self) -> None:
-        """Read an unread array into long-lived memory, and keep it until it is released."""
+        """Read an array that was not read yet into memory for long use, and keep it until it is
+        released.
+        """
         if self._array is None and self._read is not None:
             self._array = _viewed(self._read, lasting, self.dtype, self.shape)
             self._weak_array = _weak_view(self._array)
@@ -357,11 +366,13 @@ class Originals(MutableMapping[str, Array]):
 
     @classmethod
     def of(cls, given: Mapping[str, Array | Original], known: Iterable[Original] = ()) -> Originals:
-        """Return the given constants, with each array replaced by an original.
+        """Return the given constants as originals: each array is replaced by an original that holds
+        it.
 
         Args:
             given: arrays and originals by name.
-            known: originals to use for arrays with the same memory; other arrays get new ones.
+            known: originals that hold some of the arrays already. An array in the memory of one of
+                them is replaced by that original, any other by a new one.
         """
         places: dict[Hashable, Original] = {place(original.array): original for original in known}
         entries: Mapping[str, Array | Original] = given
@@ -411,7 +422,7 @@ class Originals(MutableMapping[str, Array]):
         return len(self._origins)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let copies and pickles be a dictionary of arrays by name."""
+        """Let a copy or a pickle of this object be a dictionary of arrays by name."""
         return dict, ({**self},)
 
 
@@ -433,9 +444,10 @@ def one_memory(first: Array | Original, second: Array | Original) -> bool:
 
 
 def place(array: Array) -> Hashable:
-    """Return a key of an array's memory: address, shape, strides and element type.
+    """Return a key of the place of an array in memory: its address, shape, strides and element
+    type.
 
-    Arrays with equal keys are equal while both are alive.
+    Two arrays with equal keys have equal elements while both are alive.
     """
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
 

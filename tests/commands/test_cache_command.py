@@ -22,6 +22,7 @@ from tests.libraries import command
 from tests.planning.damage import by_bytes, by_fields
 from tests.planning.rows import ROWS
 from vtensor import Graph, Session, save_onnx
+from vtensor.runtime.tuning import timings
 from vtensor.storage.entries import FOLDER, Entries
 
 #: Networks whose entries name arrays in every place, constants that depend on sizes, and values.
@@ -311,7 +312,8 @@ def test_file_of_a_killed_writer_is_damaged_once_it_is_old(cache: Path) -> None:
     assert not left.exists()
 
 
-def test_times_may_be_locked_or_damaged(cache: Path) -> None:
+def test_times_may_be_locked_or_damaged(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timings, "PATIENCE", 0.05)
     file = cache / "timings.sqlite"
     with sqlite3.connect(file) as base:
         base.execute("BEGIN EXCLUSIVE")

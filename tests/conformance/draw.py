@@ -15,7 +15,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from tests.operators.cases import CASES, FLAGS, Case, dims_of
+from tests.operators.tables.cases import CASES, FLAGS, Case, dims_of
 from vtensor.errors import VTensorError
 from vtensor.language.dims import DimSpec, product_source
 from vtensor.language.operators import Context, run_compute

@@ -19,8 +19,8 @@ import pytest
 from libdesc.registry import registry
 from ptensor.layout import Layout
 from tests.conformance.draw import draw
-from tests.operators.cases import IMAGES, SERIES, VOLUMES, Case, bound, input_of
 from tests.operators.harness import Given, check_outcome, decide, definition, run
+from tests.operators.tables.cases import IMAGES, SERIES, VOLUMES, Case, bound, input_of
 from vtensor.errors import InputError, NoInvokerError
 from vtensor.language.operators import OPERATORS
 

@@ -22,7 +22,7 @@ from tests.conformance import __main__ as command
 from tests.conformance.draw import Undrawable, draw
 from tests.conformance.matrix import KINDS, Cell, case_of, cells, drawn, operands, run_all
 from tests.libraries.slow import ALL
-from tests.operators.cases import INEXACT
+from tests.operators.tables.cases import INEXACT
 from vtensor.language.operators import OPERATORS
 
 SEED = 1

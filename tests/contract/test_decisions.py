@@ -144,6 +144,17 @@ def test_constants_may_be_read_in_partial_evaluation(bench: Bench) -> None:
     np.testing.assert_array_equal(seen[0], SIX)
 
 
+def test_a_constant_that_a_node_reads_twice_is_constant_twice(bench: Bench) -> None:
+    def curious(left: PTensor, right: PTensor, dst: PTensor) -> None:
+        assert (left.constant, right.constant) == (True, True)
+
+    bench.invoker("Pair")(calling(curious))
+    graph = Graph("twice")
+    w = graph.constant(SIX, "N C", "w")
+    graph.output(graph.add(bench.op("Pair"), w, w), "y")
+    resolve(graph.seal())
+
+
 def test_numpy_lines_run_each_time_in_a_python_invoker(bench: Bench) -> None:
     bench.invoker(python=True)(copying(plus=1))
     with Session(bench.graph()) as session:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from tests.frontends.support import Array, runtime
-from tests.operators.cases import Case
+from tests.operators.tables.cases import Case
 from vtensor import Graph
 from vtensor.frontends.export import export
 from vtensor.language.dtype import from_numpy

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ops import Clip, Pad, Relu, Softmax
 from tests.export.graphs import graphs
 from tests.export.support import graph_of
 from tests.frontends.support import run_once
-from tests.operators.cases import CASES, Case
+from tests.operators.tables.cases import CASES, Case
+from tests.property.strategies import laws
 from vtensor import Graph
 from vtensor.errors import GraphError
 
@@ -25,7 +26,7 @@ output "a b\""""
 W = np.array([1, 2, np.nan], np.float32)
 
 
-@settings(deadline=None)
+@laws(100)
 @given(graphs())
 def test_random_graphs_read_back(graph: Graph) -> None:
     assert Graph.parse(str(graph), graph.constants) == graph

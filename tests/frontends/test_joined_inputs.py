@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from onnx import ModelProto
 
 from tests.frontends.support import Array, f32, model, runtime, same_as_runtime
+from tests.libraries.slow import slow_but
 from vtensor import Session
 from vtensor.errors import InputError
 
@@ -139,13 +141,14 @@ def steps_of_a_decoder(layers: int, batch: int = 1, prompt: int = 3) -> list[dic
     return steps
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"libraries": ["numpy"]}, {"deterministic": True}, {"optimize": "none"}],
-    ids=["default", "numpy", "deterministic", "none"],
+#: Which body comes first, and options of the session.
+EACH: list[tuple[int, dict[str, Any]]] = list(
+    product((1, -1), ({}, {"libraries": ["numpy"]}, {"deterministic": True}, {"optimize": "none"}))
 )
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("order", "options"), slow_but(EACH[:5], EACH))
 def test_each_body_in_each_order(name: str, order: int, options: dict[str, Any]) -> None:
     weights: dict[str, Any] = {"f": f32(2, 3, 3, 3)} if name == "convolved" else {}
     proto = model(MODELS[name], **weights)

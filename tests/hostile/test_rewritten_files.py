@@ -6,6 +6,7 @@ import mmap
 import os
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import onnx
 import pytest
 
 from tests.frontends.support import f32, model
+from tests.libraries.slow import slow_but
 from vtensor import Session
 from vtensor.errors import ModelError
 from vtensor.storage.open_file import OpenFile, settled
@@ -111,8 +113,9 @@ def answers(session: Session, versions: list[Version], batches: tuple[int, ...])
     return seen
 
 
-@pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize("runs", [0, 1])
+@pytest.mark.parametrize(
+    ("warm", "runs"), slow_but([(False, 1), (True, 0)], product((False, True), (0, 1)))
+)
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize(
     ("change", "only"), [*((change, "wvst") for change in CHANGES), (in_place, "v")]

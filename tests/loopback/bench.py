@@ -16,8 +16,8 @@ from resolver.lowered import LoweredGraph, OpNode, TransformNode
 from tests.libraries.scratch import scratch_registry
 from tests.loopback.handlers import has_one_layout
 from tests.loopback.invokers import declare_invokers, definitions, ran
-from tests.operators.cases import Case
 from tests.operators.harness import Given, run
+from tests.operators.tables.cases import Case
 from tests.property.strategies import bits
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph

@@ -17,7 +17,7 @@ from ptensor.physical import pad_slabs
 from ptensor.tensor import PTensor
 from tests.loopback.bench import check_case
 from tests.loopback.handlers import demanded, scrambles
-from tests.operators.cases import Case
+from tests.operators.tables.cases import Case
 from vtensor.errors import BudgetError, InvokerError
 from vtensor.language.graph import Graph
 from vtensor.runtime.recording.offsets import Piece

@@ -9,9 +9,12 @@ from eval.compare import TOLERANCE, difference, photograph, reference
 from eval.networks.keras import keras_export
 from eval.networks.models import before_softmax, light_model, seeded, with_side
 from resolver.lowered import OpNode
+from tests.libraries.slow import slow_but
 from tests.loopback.bench import check_scrambled
 from tests.loopback.invokers import ran
 from vtensor import Session
+
+NETWORKS = ("squeezenet", "shufflenet", "keras", "densenet121")
 
 
 def network(name: str) -> tuple[ModelProto, tuple[int, ...]]:
@@ -24,7 +27,7 @@ def network(name: str) -> tuple[ModelProto, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("others", [(), ("onednn", "eigen")], ids=["alone", "others transform"])
-@pytest.mark.parametrize("name", ["squeezenet", "densenet121", "shufflenet", "keras"])
+@pytest.mark.parametrize("name", slow_but(NETWORKS[:3], NETWORKS))
 def test_agrees_with_onnx_runtime(name: str, others: tuple[str, ...]) -> None:
     model, shape = network(name)
     feeds = {model.graph.input[0].name: photograph(shape)}

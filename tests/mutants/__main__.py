@@ -16,12 +16,15 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.mutants.copies import Copy
+from tests.mutants.copies import Copy, is_native
 from tests.mutants.faults import FAULTS, Fault
 from tests.mutants.plugin import LOG, ORDER
 
 #: Beyond so many times the limit, a run is taken for one that hangs.
 HUNG = 3
+
+#: Folders of the tests that run for a fault in C++.
+NATIVE = ("tests/native", "tests/operators", "tests/conformance", "tests/runtime")
 
 MAP = Path.home() / ".cache" / "vtensor-mutants" / "map.json"
 
@@ -118,6 +121,8 @@ class Judge:
     def result(self, fault: Fault) -> Result:
         """Seed a fault and run the tests that cover it until one fails."""
         begun, covering = monotonic(), self.map.hits.get(str(fault.number), [])
+        if is_native(fault):
+            covering = [name for name in self.map.tests if name.startswith(NATIVE)]
         caught, by, ran = False, "no test covers it", 0
         while (order := self._order(covering)) or self.within:
             with self.copy.seeded(fault):

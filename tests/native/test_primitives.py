@@ -1,8 +1,8 @@
 """Primitives of oneDNN, and what follows them, against NumPy.
 
-Here is what the cases of operators (``tests/operators/cases.py``) do not ask for: every algorithm,
-flag and form of the bindings, all kernels of a convolution and which of them come first, and what
-max pooling keeps.
+Here is what the cases of operators (``tests/operators/tables/cases.py``) do not ask for: every
+algorithm, flag and form of the bindings, all kernels of a convolution and which of them come first,
+and what max pooling keeps.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from libdesc.onednn import _onednn as dnn
-from tests.native.guarded import guarded
+from tests.native.guarded.pages import guarded
 from tests.native.packing import plain
 from tests.native.stepping import (
     Array,

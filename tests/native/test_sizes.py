@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.guarded import guarded
+from tests.native.guarded.pages import guarded
 from tests.native.stepping import (
     Array,
     NamedSteps,

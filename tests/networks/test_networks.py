@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from itertools import product
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
@@ -51,7 +50,7 @@ def test_every_network_loads(name: str) -> None:
             assert not any(dim.startswith("D") for dim in value.dims), value
 
 
-@pytest.mark.parametrize("name", slow_but(("squeezenet", "resnet50"), light_names()))
+@pytest.mark.parametrize("name", slow_but(["squeezenet"], light_names()))
 def test_a_network_agrees_with_onnx_runtime(name: str) -> None:
     light = light_model(name)
     model = seeded(before_softmax(light) if light.graph.node[-1].op_type == "Softmax" else light, 0)
@@ -95,12 +94,11 @@ def test_a_graph_is_fused_and_agrees_with_the_model_that_it_is_written_as(
 
 #: What no kernel of a cap may be called.
 BEYOND = {"sse41": ("avx",), "avx2": ("avx512",), "avx512": ("amx",), "max": ()}
-#: Networks that take two seconds, not ten: what ``make test`` draws from, one for each cap.
-QUICK = ("squeezenet", "shufflenet")
-DRAWN = list(zip(BEYOND, Random(3).sample(2 * QUICK, len(BEYOND)), strict=True))
+#: What ``make test`` runs: networks that take two seconds, not ten.
+QUICK = [("sse41", "squeezenet"), ("max", "shufflenet")]
 
 
-@pytest.mark.parametrize(("cap", "name"), slow_but(DRAWN, product(BEYOND, light_names())))
+@pytest.mark.parametrize(("cap", "name"), slow_but(QUICK, product(BEYOND, light_names())))
 def test_a_network_agrees_and_no_kernel_goes_beyond_its_cap(cap: str, name: str) -> None:
     text = printed("-m", "eval.figures.capped", cap, name, "priority", "1,3")
     rows = [json.loads(line) for line in text.splitlines()]

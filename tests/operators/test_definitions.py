@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from ops import LRN, AvgPool, LpPool, MaxPool
-from tests.operators.cases import CASES, case, expected
 from tests.operators.harness import Array, check_close, definition
+from tests.operators.tables.cases import CASES, case, expected
 
 Index = tuple[int, ...]
 

@@ -13,10 +13,10 @@ from onnx import TensorProto
 import ops
 from libdesc.registry import registry
 from ptensor.layout import Layout
-from tests.operators.cases import CASES, Case
 from tests.operators.harness import Given, check_outcome, definition, plain, run
-from tests.operators.nodes import IMAGE, Node, fed, integers, node
-from tests.operators.nodes import numbers as f32
+from tests.operators.tables.cases import CASES, Case
+from tests.operators.tables.nodes import IMAGE, Node, fed, integers, node
+from tests.operators.tables.nodes import numbers as f32
 from vtensor.errors import DimError, InputError, NoInvokerError
 from vtensor.runtime.session import Session
 

@@ -14,24 +14,25 @@ from libdesc.onednn import native
 from ops import MaxPool, Relu
 from ptensor.layout import Layout
 from tests.libraries.processes import printed
-from tests.libraries.slow import ALL
-from tests.operators import levels
-from tests.operators.capped import ENDS
-from tests.operators.cases import CASES, Case
-from tests.operators.elementwise import ELEMENTWISE
+from tests.libraries.slow import ALL, slow_but
+from tests.operators.calls import levels
+from tests.operators.calls.capped import ENDS
+from tests.operators.calls.levels import CAPS, KNOWN, check_same, reference_faults, special_faults
 from tests.operators.harness import definition
-from tests.operators.levels import CAPS, KNOWN, check_same, reference_faults, special_faults
+from tests.operators.tables.cases import CASES, Case
+from tests.operators.tables.elementwise import ELEMENTWISE
 
 #: The most cases of each operator that are drawn for each cap.
 DRAWN, SHARE = (1000, 1) if ALL else (1, 12)
 RUNS = [*product(CAPS, ("onednn", "eigen")), ("max", "numpy")]
+USUAL = {run for run in ENDS if run[0] != "avx2"}
 #: How many calls are compared at least: alone, behind another operator, of rows.
 LEAST = {"onednn": (30, 30, 70), "eigen": (150, 100, 30), "numpy": (200, 0, 200)}
 
 
-@pytest.mark.parametrize(("cap", "library"), RUNS)
+@pytest.mark.parametrize(("cap", "library"), slow_but(USUAL, RUNS))
 def test_no_call_has_a_fault_under_a_cap(cap: str, library: str) -> None:
-    text = printed("-m", "tests.operators.capped", cap, library, DRAWN, SHARE, timeout=550)
+    text = printed("-m", "tests.operators.calls.capped", cap, library, DRAWN, SHARE, timeout=550)
     *faults, last = text.splitlines()
     assert not faults, "\n".join(["", *faults])
     counts: dict[str, int] = json.loads(last)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.frontends.support import model
-from tests.operators.nodes import Array, Node, fed, integers
+from tests.operators.tables.nodes import Array, Node, fed, integers
 from vtensor.runtime.session import Session
 
 #: How many numbers the longest sums have, and others.

@@ -13,9 +13,9 @@ from libdesc.onednn import Convolution
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
 from ptensor.layout import Layout
-from tests.operators.cases import IMAGES
+from tests.operators.calls.levels import seen
 from tests.operators.harness import Given, plain
-from tests.operators.levels import seen
+from tests.operators.tables.cases import IMAGES
 from vtensor.frontends.onnx import load_onnx
 from vtensor.language.tensor import VTensor
 

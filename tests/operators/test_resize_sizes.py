@@ -18,7 +18,7 @@ from ops import Resize
 from ops.resize import ROUNDINGS, scaled
 from tests.frontends.support import model
 from tests.operators.harness import Array, Given, decide, plain, run
-from tests.operators.nodes import numbers
+from tests.operators.tables.nodes import numbers
 from vtensor import Session
 from vtensor.errors import ModelError, NoInvokerError
 

@@ -9,8 +9,8 @@ from onnx.reference import ReferenceEvaluator
 from libdesc.onednn import routines_fused
 from ops import Relu
 from tests.frontends.support import model
-from tests.operators import fused, special
-from tests.operators.nodes import fed
+from tests.operators.calls import fused, special
+from tests.operators.tables.nodes import fed
 from vtensor.runtime.session import Session
 
 

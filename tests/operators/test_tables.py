@@ -21,8 +21,8 @@ from ops.activations import LeakyRelu
 from ops.binary import Sub
 from ops.unary import Abs
 from ptensor.layout import Layout
-from tests.operators.cases import CASES
 from tests.operators.harness import Given, check_pads, plain, run
+from tests.operators.tables.cases import CASES
 from vtensor.errors import ParameterError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import OPERATORS

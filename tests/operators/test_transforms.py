@@ -12,7 +12,6 @@ from ptensor.error import storing_error
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
 from ptensor.transform import transform
-from tests.operators.cases import dims_of
 from tests.operators.harness import (
     Array,
     Deciding,
@@ -24,6 +23,7 @@ from tests.operators.harness import (
     run,
     storage_of,
 )
+from tests.operators.tables.cases import dims_of
 from tests.property.strategies import values
 from vtensor.errors import NoInvokerError
 from vtensor.language.operators import run_compute

@@ -9,8 +9,8 @@ import pytest
 
 from libdesc.onednn.products import PRODUCTS
 from ops import Conv2D, MatMul, MaxPool, Relu
-from tests.operators.cases import CASES, Case, bound
 from tests.operators.harness import check_outcome, decide, definition, prober, run, variants
+from tests.operators.tables.cases import CASES, Case, bound
 from tests.operators.test_libraries import ROWS
 from vtensor.errors import ContractError, NoInvokerError
 

@@ -11,7 +11,6 @@ import pytest
 import ops
 from libdesc import onednn
 from ptensor.layout import Layout
-from tests.operators.cases import Case, bound, dims_of
 from tests.operators.harness import (
     Behind,
     Given,
@@ -21,6 +20,7 @@ from tests.operators.harness import (
     run,
     variants,
 )
+from tests.operators.tables.cases import Case, bound, dims_of
 from vtensor import Session
 from vtensor.language.graph import Graph
 from vtensor.language.operators import Follower

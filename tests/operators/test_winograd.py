@@ -14,7 +14,6 @@ from libdesc.winograd.routine import TileSize, tiles
 from ops import Add, BiasAdd, Clip, Conv2D, DepthwiseConv2D, Mul, Relu, Sigmoid
 from ptensor.evaluation import Evaluation, Variant
 from resolver.check import check
-from tests.operators.cases import Case, bound
 from tests.operators.harness import (
     Behind,
     Deciding,
@@ -27,6 +26,7 @@ from tests.operators.harness import (
     prober,
     run,
 )
+from tests.operators.tables.cases import Case, bound
 from vtensor import Graph, Session
 from vtensor.errors import NoInvokerError
 from vtensor.runtime.planning import choosing
@@ -37,6 +37,8 @@ ROW = Case(Conv2D(pads=(0, 3, 0, 3)), ("N=1 C=32 H=5 W=17", "!O=48 I=32 h=1 w=7"
 
 STEM = Case(Conv2D((2, 2), (2, 2, 3, 3)), ("N=1 C=3 H=37 W=30", "!O=40 I=3 h=7 w=7"))
 STEP = Case(Conv2D((2, 2), (1, 2, 2, 1)), ("N=2 C=9 H=22 W=17", "!O=24 I=9 h=5 w=5"))
+#: Its first pair of columns is half outside the image.
+CENTRED = Case(Conv2D((2, 2), (3, 3, 3, 3)), ("N=1 C=3 H=37 W=30", "!O=40 I=3 h=7 w=7"))
 
 POINTS = Case(Conv2D(), ("N=1 C=64 H=14 W=14", "!O=96 I=64 h=1 w=1"))
 ODD = Case(Conv2D(), ("N=2 C=19 H=5 W=7", "!O=37 I=19 h=1 w=1"))
@@ -97,7 +99,7 @@ def test_every_form_in_every_layout(case: Case) -> None:
         check_outcome(outcome, definition(case.op, given), bound("Conv2D", "f32", "winograd"))
 
 
-@pytest.mark.parametrize("case", [STEM, STEP], ids=["7x7", "5x5"])
+@pytest.mark.parametrize("case", [STEM, STEP, CENTRED], ids=["7x7", "5x5", "odd pads"])
 def test_every_form_of_a_filter_that_steps_by_two(case: Case) -> None:
     given = case.given()
     ways, kernels, images = forms(case)

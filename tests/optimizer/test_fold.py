@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ops
 from optimizer.constants.computed import Computed, Made
 from optimizer.fold import Chain, fold
 from tests.optimizer.graphs import operators
-from tests.property.strategies import LAWS
+from tests.property.strategies import laws
 from vtensor import Session
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
@@ -94,7 +94,7 @@ def check_same_values(kind: str, behind: Sequence[str], seed: int) -> None:
         assert abs(result - expected).max() <= 1e-5 * max(largest, 1)
 
 
-@settings(LAWS, max_examples=80)
+@laws(80)
 @given(
     st.sampled_from([*LINEAR]),
     st.lists(st.sampled_from([*AFFINE]), min_size=1, max_size=3),
@@ -198,6 +198,22 @@ def test_what_cannot_be_folded_stays(kind: str) -> None:
     g = Graph(kind)
     STAYING[kind](g)
     assert fold(g.seal()).merged == {}
+
+
+def test_equal_numbers_along_two_dims_are_two_factors() -> None:
+    """They scale one array, which has two names; a plan for other layouts finds both packed."""
+    g, rng = Graph("two"), np.random.default_rng(0)
+    array, numbers = rng.standard_normal((8, 8), np.float32), np.arange(1, 9, dtype=np.float32)
+    for dim in "TF":
+        x, scale = g.input(f"x{dim}", {"N": 2, "T": 8, "F": 8}), g.constant(array, "T F")
+        y, *_ = g.add(ops.LayerNormalization(("F",)), x, scale)
+        g.output(g.add(ops.Mul(), y, g.constant(numbers, dim)))
+    values = rng.standard_normal((2, 8, 8), np.float32)
+    with Session(g.seal()) as session, Session(g, optimize="none") as plain:
+        for array in (values, np.asfortranarray(values)):
+            feed = dict.fromkeys(g.inputs, array)
+            for got, expected in zip(session.run(None, feed), plain.run(None, feed), strict=True):
+                np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_of_no_pictures_nothing_is_folded() -> None:

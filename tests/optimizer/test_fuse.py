@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 import ops
+from libdesc import register, without_invoker
 from libdesc.preferences import Preferences
+from libdesc.schema import Description
 from optimizer.fuse import fuse
 from ptensor import Layout, PTensor, lib_tagger
 from resolver.check import check
@@ -374,6 +377,34 @@ def test_a_library_that_comes_first_and_declines_is_passed_over(bench: Bench) ->
     assert run_product(product("Relu")) == (["MatMul + Relu"], ["onednn"], 0)
 
 
+def test_a_follower_that_no_library_runs_alone_is_fused(bench: Bench) -> None:
+    relu_on_toy(bench, when=lambda op, x, y: "not today")
+    with ExitStack() as stack:
+        for library in ("onednn", "eigen", "numpy"):
+            stack.enter_context(without_invoker("Relu", library))
+        [node] = resolve(fuse(product("Relu"))).operators
+    assert (node.op_name, node.variant.library) == ("MatMul + Relu", "onednn")
+
+
+@pytest.mark.parametrize("more", [["toy"], []])
+def test_a_library_goes_first_if_it_may_precede_those_of_each_node(
+    bench: Bench, more: list[str]
+) -> None:
+    """``low`` may precede the libraries of MatMul; of Relu, toy comes first."""
+
+    def low(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
+        tensors = [PTensor(t).require(Layout.plain(t.dims)) for t in (a, b, y)]
+        lib_tagger("low", tensors[:2], tensors[2:], ctx.followers)
+
+    relu_on_toy(bench)
+    register(Description("low", 1, ("cpu",), python=True))
+    before = ["onednn", "eigen", *more]
+    bench.invoker("MatMul", "low", first=lambda op, a, b: True, before=before)(low)
+    nodes = resolve(fuse(product("Relu"))).operators
+    libraries = [node.variant.library for node in nodes]
+    assert libraries == (["low"] if more else ["onednn", "toy"])
+
+
 def test_the_check_follows_what_is_fused() -> None:
     """The twins: a follower is left out, two change places, one is read elsewhere or is no node."""
     graph, able = residual(), ["onednn", "eigen", "numpy"]
@@ -389,6 +420,9 @@ def test_the_check_follows_what_is_fused() -> None:
             check(replace(plan, nodes=others), graph, able)
     with pytest.raises(UnsoundPlanError, match="not for it alone"):
         check(plan, graph.delivering(["sum"]), able)
+    again = replace(graph.nodes["end"], name="again", outputs=("again",))  # it reads the sum, too
+    with pytest.raises(UnsoundPlanError, match="not for it alone"):
+        check(plan, replace(graph, nodes={**graph.nodes, "again": again}), able)
 
 
 # A bias goes by the name of its dim, also where all sizes are equal

@@ -161,6 +161,16 @@ def test_what_was_rounded_does_not_come_back(bench: Bench) -> None:
     assert len(list(optimise(narrow, ["cancel"]).transforms())) == 2
 
 
+def test_what_another_type_holds_nearly_is_rounded_twice(bench: Bench) -> None:
+    """Tenths come back from f32, which has none: from there a second type may round otherwise."""
+    plan = chained(extended_of(mixes(*ONE)), "NCHW")
+    tenths = replace(plan.values["stem"], layout=Layout("NCHW:s8(scale=0.1)"))
+    target = plan.values[plan.nodes[-1].inputs[0]]
+    narrow = replace(target, layout=Layout("NHWC:bf16"))
+    plan = replace(plan, values={**plan.values, "stem": tenths, target.name: narrow})
+    assert len(list(optimise(plan, ["cancel"]).transforms())) == 2
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_moving_ends_and_never_costs_more(bench: Bench, seed: int) -> None:
     resolved = extended_of(random_graph(seed))

@@ -35,7 +35,7 @@ from vtensor.language.tensor import VTensor
 from vtensor.report import certificate_lines
 from vtensor.runtime.tuning import tuner as tuning
 
-COUNT = 540 if ALL else 60
+COUNT = 540 if ALL else 40
 BATCH = 20
 LEVELS = ("none", "lho", "ewo", "all")
 in_batches = pytest.mark.parametrize("first", range(0, COUNT, BATCH))
@@ -128,7 +128,7 @@ def test_each_level_is_sound_and_none_is_worse(bench: Bench, first: int) -> None
         assert (left, certificate.bound) == (costs[2], costs[2].bytes), seed
 
 
-@pytest.mark.parametrize("name", slow_but(("resnet50", "densenet169", "mobilenet_v2"), NAMES))
+@pytest.mark.parametrize("name", slow_but(("resnet50", "mobilenet_v2"), NAMES))
 def test_each_level_of_a_network_is_sound_and_none_is_worse(name: str) -> None:
     graph = build(name)
     resolved = extended_of(graph)

@@ -210,6 +210,34 @@ def test_another_number_is_another_function() -> None:
     assert rewrite(g.seal()).rewritten == {}
 
 
+def takes(graph: Graph, pattern: str) -> bool:
+    """Return whether a rule of this pattern, which makes -x, is applied."""
+    with installed(registry().copy()) as copied:
+        copied.rules["own"] = Rule.of("own", "", pattern, "Neg(x)")
+        return bool(rewrite(graph, rules=["own"]).rewritten)
+
+
+@pytest.mark.parametrize("second", [1, 2])
+def test_a_constant_that_a_pattern_has_twice_is_one(second: int) -> None:
+    g = Graph("twice")
+    x = g.input("x", {"C": 3})
+    for value in (1, second):
+        x = g.add(ops.Sub(), x, g.constant(np.full(3, value, np.float32), "C"))
+    g.output(x)
+    assert takes(g.seal(), "Sub(Sub(x, constant(c)), constant(c))") == (second == 1)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_node_whose_second_output_is_read_stays(asked: bool) -> None:
+    g = Graph("mean")
+    scale = g.constant(np.ones(3, np.float32), "F")
+    y, mean, _ = g.add(ops.LayerNormalization(("F",)), g.input("x", {"N": 2, "F": 3}), scale)
+    g.output(y)
+    if asked:
+        g.output(mean)
+    assert takes(g.seal(), "LayerNormalization(x, scale, axes=axes)") != asked
+
+
 @pytest.mark.parametrize(
     ("optimize", "rewritten"),
     [
@@ -262,20 +290,20 @@ def test_an_operator_that_is_not_there_is_reported() -> None:
 
 
 @pytest.mark.parametrize("hidden", [[], [0], [0, 1, 2]])
-@pytest.mark.parametrize("zero", [False, True])
-def test_attention_stays_where_all_keys_are_hidden(hidden: list[int], zero: bool) -> None:
+@pytest.mark.parametrize("nothing", [None, 0, 1])
+def test_attention_stays_where_all_keys_are_hidden(hidden: list[int], nothing: int | None) -> None:
     """As PyTorch's exporters spell it, which may have no weights where all keys are hidden."""
     g = Graph("attention")
     q, k = g.input("q", {"Q": 3, "F": 4}), g.input("k", {"K": 5, "F": 4})
     v, mask = g.input("v", {"K": 5, "V": 2}), g.input("mask", {"Q": 3, "K": 5})
     weights = g.add(ops.Softmax(("K",)), g.add(ops.Add(), g.add(ops.MatMul("F"), q, k), mask))
-    if zero:
-        nothing = g.constant(np.float32(0), "")
-        weights = g.add(ops.Where(), g.add(ops.IsNaN(), weights), nothing, weights)
+    if nothing is not None:
+        number = g.constant(np.float32(nothing), "")
+        weights = g.add(ops.Where(), g.add(ops.IsNaN(), weights), number, weights)
     g.output(g.add(ops.MatMul("K"), weights, v))
     masked = np.zeros((3, 5), "f4")
     masked[hidden] = -np.inf
-    checked_run(g, "attention", rtol=1e-5, mask=masked)
+    checked_run(g, "" if nothing else "attention", rtol=1e-5, mask=masked)
 
 
 def checked_run(g: Graph, rule: str, rtol: float, atol: float = 0, **feeds: Any) -> None:
@@ -317,6 +345,15 @@ def test_what_a_rule_has_made_stays_when_the_next_takes_its_node() -> None:
     feed = {"x": np.arange(48, dtype=np.float32).reshape(2, 8, 3)}
     for place, row in enumerate(Session(rewritten, optimize="none").run(None, feed)):
         assert np.array_equal(row, feed["x"][:, place].ravel())
+
+
+@pytest.mark.parametrize(("place", "picked"), [(-4, 1), (3, 1), (4, 0), (-5, 0)])
+def test_only_a_place_inside_is_picked_as_a_slice(place: int, picked: int) -> None:
+    """A Gather from another place is an error of the run."""
+    g = Graph("picked")
+    x = g.input("x", {"C": 4, "H": 3})
+    g.output(g.add(OPERATORS["Gather"].cls("C"), x, g.constant(np.int64(place), "")))
+    assert rewrite(g.seal()).rewritten.get("gather_one", 0) == picked
 
 
 def test_parts_of_one_product_are_not_transformed() -> None:

@@ -42,7 +42,7 @@ with Session(model, threads=2, objective="shared", pin=PIN) as session:  # else 
 print(json.dumps([steps, difference(ours, reference(model, feeds))]))
 """
 CASES = """
-from tests.operators.cases import CASES
+from tests.operators.tables.cases import CASES
 from tests.operators.harness import check_close, check_pads, definition, run
 from vtensor.errors import NoInvokerError
 for case in CASES["Conv2D"] + CASES["Relu"]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.frontends.support import f32, model
-from tests.libraries.slow import ALL
+from tests.libraries.slow import ALL, slow_but
 from tests.planning import cells
 from tests.planning.cells import TOLERANCE, entries_of
 from tests.planning.damage import signed
@@ -169,8 +170,13 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize(
+    ("kind", "beside"),
+    slow_but(
+        [("convolutions", True), ("products", False), ("cut", True)],
+        product(PARTS, (False, True)),
+    ),
+)
 def test_weights_that_are_parts_of_a_larger_array(kind: str, beside: bool, tmp_path: Path) -> None:
     """Each part has its own rows: of this file, and of one with other weights."""
     text, shape = PARTS[kind]

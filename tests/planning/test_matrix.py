@@ -24,7 +24,7 @@ COUNT = 8 if ALL else 1
 
 #: Rows that are always tried; the others with VTENSOR_TEST_ALL=1.
 USUAL = {
-    *("mobile", "transformer", "detector", "reader", "attention", "places", "queries", "pairs"),
+    *("transformer", "reader", "places", "queries", "pairs"),
     *("fixed folded inside", "fixed product in nodes", "fixed words beside", "packed beside"),
     *("weights beside", "masks", "heads", "resized", "computed masked", "turned reshaped"),
     *("broadcast", "border of a block", "int4", "sizes that cannot be", "values decide"),

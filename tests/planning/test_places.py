@@ -255,7 +255,7 @@ def test_a_process_with_fewer_instructions_has_other_plans(here: Process, tmp_pa
     assert here.call(cells.visit, *about, max_bytes=999)[0].given[0] == "BudgetError"
 
 
-@pytest.mark.parametrize("name", ["attention", "fixed folded inside"])
+@pytest.mark.parametrize("name", ["attention" if ALL else SMALL, "fixed folded inside"])
 def test_models_that_are_no_files(name: str, here: Process, there: Process, tmp_path: Path) -> None:
     path = cells.write(name, tmp_path / "net.onnx")
     models: list[GivenModel] = [path.read_bytes(), onnx.load(path)]

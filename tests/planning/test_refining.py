@@ -16,6 +16,7 @@ import pytest
 
 from tests.frontends.support import Array, f32, model
 from tests.libraries.command import data_of, vtensor
+from tests.libraries.slow import slow_but
 from tests.planning import cells
 from tests.planning.cells import PATIENCE_S, TOLERANCE, apart_by
 from tests.planning.rows import Feeds
@@ -57,7 +58,10 @@ def test_a_plan_of_another_ones_choice_is_not_proven_and_is_looked_at_again(
     assert seen, "no plan with Transforms is of another one's choice"
 
 
-@pytest.mark.parametrize("name", [*TRANSFORMED, "weights", "detector", "call-back"])
+@pytest.mark.parametrize(
+    "name",
+    slow_but(["heads", "places", "weights"], [*TRANSFORMED, "weights", "detector", "call-back"]),
+)
 def test_a_deterministic_session_exchanges_nothing(name: str, tmp_path: Path) -> None:
     for costs in ("declared", "calibrated"):
         caches = (False, True, True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.libraries.processes import run_python
+from tests.libraries.slow import slow_but
 
 CAPS = ("sse41", "avx2")
 
@@ -21,10 +22,11 @@ FILES = (
     "tests/native/test_steps.py",
     "tests/runtime/test_memory.py",
 )
-#: Some cases of every test, without those that cap processes of their own; and cases of types that
-#: need instructions.
+#: Tests that cap processes of their own, and those of memory that no instruction decides.
+OTHERS = ("under_a_cap", "a_network_takes", "never_run", "ten_thousand")
+#: Some cases of every other test; and cases of types that need instructions.
 RUNS = {
-    "some of all": [*FILES, "--draw", "2", "-k", "not under_a_cap and not a_network_takes"],
+    "some of all": [*FILES, "--draw", "2", "-k", " and ".join(f"not {name}" for name in OTHERS)],
     "narrow types": [
         *FILES[:2],
         *("-k", "(bf16 and (Pad or Conv2D or MatMul)) or (every_kind and Conv2D)"),
@@ -46,7 +48,7 @@ def capped(cap: str, *arguments: str | Path) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("cap", slow_but(["sse41"], CAPS))
 def test_tests_pass_under_a_cap(cap: str, run: str) -> None:
     tail, passed, code = capped(cap, *RUNS[run])
     assert code == pytest.ExitCode.OK, tail

@@ -16,13 +16,23 @@ from hypothesis import strategies as st
 
 from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
+from tests.libraries.slow import ALL
 from vtensor.language.dtype import ITEMSIZE, numpy_dtype
 from vtensor.language.dtype import bits as bits_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: The same cases in every run, so that a failure is a change of the code.
-LAWS = settings(deadline=None, max_examples=250, derandomize=True, database=None)
+
+def laws(examples: int) -> settings:
+    """Return settings of laws: ``make test`` tries a quarter of so many examples.
+
+    They are the same in every run, so that a failure is a change of the code.
+    """
+    count = examples if ALL else -(-examples // 4)
+    return settings(deadline=None, max_examples=count, derandomize=True, database=None)
+
+
+LAWS = laws(250)
 
 #: H beside h and C beside c: a compact block letter would be ambiguous.
 NAMES = [*"NCHWchOIAY", "batch", "head", "seq", "feat", "G_0", "x1"]

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from tests.property.strategies import LAWS, Array
+from tests.property.strategies import Array, laws
 from vtensor import Session
 from vtensor.language.dtype import numpy_dtype
 
-FEW = settings(LAWS, max_examples=3)
+FEW = laws(3)
 FLOATS = ("f16", "bf16", "f32", "f64")
 NARROW = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
 SIGNED, UNSIGNED = ("s8", "s16", "s32", "s64"), ("u8", "u16", "u32", "u64")
@@ -240,7 +240,7 @@ SHAPES: list[tuple[Node, list[Array]]] = [
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "s64", "u8", "bool"])
-@settings(LAWS, max_examples=2)
+@FEW
 @given(st.data())
 def test_operators_of_shapes_fold_alike(dtype: str, data: st.DataObject) -> None:
     x = data.draw(rows(dtype))[:36].reshape(4, 3, 3)

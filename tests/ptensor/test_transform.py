@@ -38,6 +38,8 @@ def test_quantisation_saturates() -> None:
     assert steps.tolist() == [0, 0, 2, -128, 127, 127, 0]
     values = unpack(steps, Layout("C:s8(scale=0.5)"), "C", {"C": 7}, "f32")
     assert values.tolist() == [0, 0, 1, -64, 63.5, 63.5, 0]
+    shifted = pack(numbers, "C", Layout("C:u8(scale=0.5,zero=7)"))
+    assert shifted.tolist() == [7, 7, 9, 0, 147, 255, 7]
 
 
 def test_identity_depends_on_the_sizes_and_cost_counts_pads() -> None:

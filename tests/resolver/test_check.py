@@ -176,10 +176,14 @@ def test_each_fault_is_found(sound: tuple[Draft, Graph], corrupt: Any, text: str
         check(draft.made(), graph, ["numpy", "toy"], tolerance=0.01)  # above 0 a plan may round
 
 
+#: Integers that are moved by a zero point.
+MOVED = [Encoding("u8", zero=128), Encoding("s8", zero=-128), Encoding("s16", zero=-300)]
+
+
 @pytest.mark.parametrize("dtype", ITEMSIZE)
 def test_an_encoding_holds_the_types_that_it_preserves(dtype: str) -> None:
     """The checker's trials, against the algebra of encodings."""
-    for encoding in [*ENCODINGS, *PLANES]:
+    for encoding in [*ENCODINGS, *PLANES, *MOVED]:
         held = holds(str(encoding), dtype)
         assert held == preserves(Encoding(dtype), encoding), (dtype, encoding)
 

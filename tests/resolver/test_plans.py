@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
+from libdesc.preferences import EVERY
 from ptensor.layout import Layout
 from resolver.check import check
+from resolver.choice import ChoiceRefused
+from resolver.choice_data import OPERATOR, from_plain_data, plain_data
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph
@@ -81,6 +85,18 @@ def test_concat_feeding_three_convolutions(bench: Bench, golden: Golden) -> None
     with Session(graph) as session:
         for result in session.run(None, {"a": a, "b": b}):
             np.testing.assert_array_equal(result, total)
+
+
+@pytest.mark.parametrize("place", [-1, 99])
+def test_saved_data_with_an_index_of_no_row_is_no_choice(bench: Bench, place: int) -> None:
+    graph = diamond()
+    lowered = extend(resolve(graph))
+    data = json.loads(json.dumps(plain_data(lowered)))
+    assert str(from_plain_data(data, graph, {}, EVERY, ())) == str(lowered)
+    requirements = next(row for row in data["nodes"] if row[0] == OPERATOR)[5]
+    requirements[0] = place
+    with pytest.raises(ChoiceRefused):
+        from_plain_data(data, graph, {}, EVERY, ())
 
 
 def test_constants_are_transformed_ahead(bench: Bench) -> None:

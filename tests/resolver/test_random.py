@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from libdesc.numpy import handlers
@@ -19,7 +19,7 @@ from tests.libraries import operators
 from tests.libraries.bench import Bench
 from tests.libraries.operators import mixed
 from tests.libraries.scratch import scratch_registry
-from tests.property.strategies import LAWS, layouts
+from tests.property.strategies import laws, layouts
 from tests.resolver.networks import checked, mixes
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS
@@ -28,7 +28,7 @@ from vtensor.runtime.session import Session
 
 SIZES = {"N": 2, "C": 5, "W": 3}
 DIMS = list(SIZES)
-FEWER = settings(LAWS, max_examples=100)
+FEWER = laws(100)
 Array = np.ndarray[Any, Any]
 
 

@@ -104,6 +104,17 @@ def test_a_transform_is_run_by_its_consumers_library_or_the_next_that_can(
         assert step.unlisted
 
 
+def test_equal_transforms_run_each_on_its_own_consumers_library(
+    bench: Bench, tmp_path: Path
+) -> None:
+    rows = []
+    for name in ("first", "second"):
+        library(tmp_path, name, 60)
+        rows.append((name, copying(name, "CN", "NC")))
+    extended = extend(resolve(two_nodes(bench, *rows)))
+    assert [node.library for node in extended.transforms()] == ["first", "second"]
+
+
 def test_a_library_that_declines_or_is_absent_transforms_nothing(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

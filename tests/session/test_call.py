@@ -15,7 +15,7 @@ from libdesc.registry import registry
 from ops import Add, AvgPool, Concat, Conv2D, MaxPool, MaxPoolIndices, Relu, Times
 from tests.libraries.processes import run_python
 from tests.libraries.scratch import scratch_registry
-from tests.operators.cases import INEXACT
+from tests.operators.tables.cases import INEXACT
 from tests.session.test_session import Arrayish, Dlpack
 from vtensor import VTensor, call, from_array
 from vtensor.errors import DimError, DTypeError, GraphError, InputError, LayoutError, NoInvokerError

@@ -1,6 +1,7 @@
 """The messages of a worker process: first that it has started, then an answer to each request.
 
-A request is a Task, the seconds of a round, or None at the end.
+A request is a Task (a model to load), the seconds for which a round of runs is timed, or None at
+the end.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Timed:
-    """The answer to a request to run a round, which names the seconds of the round.
+    """The answer to a request to time a round of runs.
 
     Attributes:
         seconds: the time of each run; for concurrent runs, from the end of one run to the end of
@@ -48,7 +49,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Finished:
-    """The answer to None: facts about the process and the peer.
+    """The answer to the last request, None: facts about the process and the peer.
 
     Attributes:
         peak_bytes: the peak memory of the process; None if it is not known.

@@ -27,17 +27,21 @@ class VTensor(Peer):
         return self._session.run(None, self._feeds)
 
     def callers(self) -> Sequence[Callable[[], object]]:
-        """Return the function that runs the session, once for each stream of the session."""
+        """Return a list that has the function that runs the session once for each of its streams.
+
+        A session can run as many times at once as it has streams.
+        """
         return [self.run] * self._session.streams
 
     def conversions(self) -> int:
         return len(self._session.conversions)
 
     def limits(self) -> Mapping[str, float]:
-        """Return the seconds of the run's convolutions and matrix products alone.
+        """Return the seconds that the convolutions and matrix products of a run take without other
+        nodes.
 
-        ``warm`` is the sum of their times, each measured in a warm cache; ``chain`` the time of all
-        in sequence. Empty if the network has none.
+        ``warm`` is the sum of their times, each measured in a warm cache. ``chain`` is the time of
+        all of them one after another. Empty if the network has no such node.
         """
         from vtensor.runtime.tuning.limits import limits
 

@@ -48,7 +48,8 @@ class Task:
 
 
 class Peer(ABC):
-    """An inference engine that runs one model in this process.
+    """An inference engine that runs one model in this process; ``distribution`` names its package
+    on PyPI.
 
     The engine is imported in ``load``, whose time is measured.
     """
@@ -91,7 +92,8 @@ class Peer(ABC):
         return None
 
     def limits(self) -> Mapping[str, float]:
-        """Return lower bounds of the time of a run with the peer's kernels: seconds by name.
+        """Return lower bounds of the time of a run with the peer's kernels, in seconds, by the
+        bound's name.
 
         Raises:
             VTensorError: the bounds cannot be measured.

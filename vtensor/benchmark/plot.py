@@ -68,9 +68,10 @@ def plot(report: Report, path: Path) -> list[Path]:
 def _ratios(
     report: Report, group: str, peer: str, models: Sequence[str]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield pairs of the index of a line of the panel, from the top, and a peer's ratio for it.
+    """Yield (line, ratio) for each line of a panel on which a peer has a ratio of times.
 
-    There is a line for each model, and a last one for the mean over models.
+    A line is an index from the top, from 0. There is one for each model, and a last one for the
+    mean over models.
 
     Args:
         report: the report.
@@ -89,12 +90,15 @@ def _ratios(
 def _bars(
     axes: Any, ratios: Iterable[tuple[int, Mapping[str, Any]]], place: int, count: int, peer: str
 ) -> None:
-    """Draw a peer's bars, each from 1 to a ratio, with intervals; right of 1 the peer is slower.
+    """Draw a bar from 1 to the ratio of times, with its interval, for each of a peer's ratios.
+
+    If a bar extends to the right of 1, the peer is slower than VTensor.
 
     Args:
         axes: the panel, of matplotlib.
         ratios: the pairs of ``_ratios``.
-        place: the index of the peer among the peers; it decides the colour.
+        place: the index of the peer among the peers, which decides the bars' colour and height in a
+            line.
         count: the number of peers.
         peer: the peer's name.
     """

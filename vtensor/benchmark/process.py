@@ -21,8 +21,8 @@ from vtensor.errors import VTensorError
 
 A = TypeVar("A", bound=Answer)
 
-#: Environment variables of every worker process: the first forbids a lower precision than the
-#: requested one, the second limits messages. Then the variables that set the number of threads.
+#: Environment variables of every worker process: one forbids a lower precision than the requested
+#: one, one limits messages. Then the variables that set the number of threads.
 _ENVIRONMENT = {"ONEDNN_DEFAULT_FPMATH_MODE": "STRICT", "TF_CPP_MIN_LOG_LEVEL": "2"}
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -131,7 +131,8 @@ class Worker:
         return answer
 
     def _wait_until_asleep(self) -> None:
-        """Wait until no thread of the process runs: pools of threads spin before they sleep.
+        """Wait until no thread of the process runs; threads of a pool wait in a busy loop before
+        they sleep.
 
         The threads are observed one after another; in between, one may fall asleep and wake another
         that was observed before. The process counts as asleep if all threads are found asleep twice

@@ -50,7 +50,7 @@ class RaceSettings:
 
 @dataclass
 class Contender:
-    """A peer on one model, and its results.
+    """A peer (an inference engine) in a race on one model, and its results.
 
     Attributes:
         peer: the peer's name.
@@ -61,7 +61,7 @@ class Contender:
         reason: the reason in words for a status other than ``timed``.
         difference: the difference of the peer's outputs from VTensor's; None before the comparison.
         loaded, finished: the peer's answers after loading and at the end; None without an answer.
-        rounds: the seconds of each run, by round.
+        rounds: for each round, the seconds of each of its runs.
         worker: the peer's process; None before the peer enters and after it has left.
         options: further options of the peer's task.
         bound: the largest accepted difference; None is the one for the precision, in ``BOUNDS``.
@@ -150,7 +150,8 @@ class Contender:
 def race(
     task: Task, peers: Mapping[str, str], settings: RaceSettings, advance: Advance
 ) -> list[Contender]:
-    """Load all contenders, compare their outputs with VTensor's, then time them in turns.
+    """Load the model in VTensor and in all peers, compare outputs with VTensor's, then time in
+    turns.
 
     Args:
         task: the model and its inputs; the precision is that of the peers other than VTensor.

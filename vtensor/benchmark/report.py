@@ -76,9 +76,10 @@ def _rows(
     settings: RaceSettings,
     advance: Advance,
 ) -> list[Row]:
-    """Run one race, and return a row for VTensor and a row for each peer.
+    """Run one race, and return a row of the report for VTensor and one for each peer.
 
-    A row has the ratio of the peer's times to VTensor's if both were timed in all rounds.
+    If a peer and VTensor were both timed in all rounds, the peer's row has the ratio of their
+    times.
     """
     task = Task(case.model, case.feeds, settings.threads, precision, settings.hint)
     name = f"{case.name} {precision}"
@@ -94,7 +95,9 @@ def _rows(
 
 
 def _means(rows: Iterable[Row], seed: int) -> Iterator[Row]:
-    """Yield, for each peer and precision, the mean of the ratios over all models that have one.
+    """Yield, for each peer and precision, the mean of the peer's time ratios over all models.
+
+    A model for which the peer has no ratio does not count.
 
     Args:
         rows: the rows of all races; in each race, VTensor's comes first.
@@ -144,6 +147,6 @@ def _row(contender: Contender, complete: bool) -> Row:
 def failed(rows: Iterable[Row]) -> bool:
     """Return whether a peer failed, or computed other outputs than VTensor, in any of the rows.
 
-    Absent peers and refusals do not count.
+    A peer that is not installed, or that refuses the model, has not failed.
     """
     return any(row["status"] in ("disagrees", "failed") for row in rows)

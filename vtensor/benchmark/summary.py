@@ -1,7 +1,7 @@
 """Statistics of times: median and spread, and ratios with confidence intervals.
 
-Peers take turns in each round, so that the times of a round are of one state of the machine. A
-ratio is that of two medians of the same round, and the bootstrap draws rounds.
+Peers take turns in each round, so that the times of one round are measured in one state of the
+machine. A ratio divides two median times of the same round. The bootstrap draws rounds at random.
 
 Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13 (percentile intervals).
 """
@@ -54,12 +54,11 @@ class Ratio:
 
 
 def log_ratios(theirs: Rounds, ours: Rounds) -> Logs:
-    """Return for each round the natural logarithm of a ratio: ``theirs`` over ``ours``.
-
-    The ratio is that of the median times of the round.
+    """Return for each round the natural logarithm of the peer's median time over VTensor's.
 
     Args:
-        theirs, ours: the seconds of each run, by round, of a peer and of VTensor.
+        theirs: for each round, the seconds of each run of a peer.
+        ours: likewise for VTensor.
     """
     pairs = zip(theirs, ours, strict=True)
     return np.array([np.log(np.median(a) / np.median(b)) for a, b in pairs])

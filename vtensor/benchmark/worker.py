@@ -21,7 +21,7 @@ from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Starte
 from vtensor.benchmark.peer import Peer, Task, peer_at
 from vtensor.errors import PeerError, VTensorError
 
-#: The name of a process's peak memory in ``/proc/self/status``. ``ru_maxrss`` would not do: it
+#: The name of a process's peak memory in ``/proc/self/status``. ``ru_maxrss`` is not used, since it
 #: includes the memory that the parent process had.
 _PEAK = "VmHWM:"
 
@@ -91,8 +91,8 @@ def timed(peer: Peer, budget_s: float) -> Timed:
 def side_by_side(callers: Sequence[Callable[[], object]], budget_s: float) -> list[float]:
     """Call functions concurrently, each in its own thread, and return the seconds between runs.
 
-    The seconds are those from the end of one run to the end of the next one, in any thread. Each
-    number is a mean over as many runs as there are callers, since two runs may end at once.
+    A number is the time from the end of one run to the end of the next one, in any thread. Two runs
+    may end at once, so each number is the mean over as many successive ends as there are callers.
 
     Args:
         callers: the functions; a call is a run.

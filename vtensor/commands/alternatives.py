@@ -1,4 +1,6 @@
-"""Output, as JSON data and as lines, of what would remove a Transform and what forbids it."""
+"""What would remove a Transform, and what forbids its removal, as JSON data and as lines of
+text.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ if TYPE_CHECKING:
 
 
 def alternative_dict(alternative: Alternative, nodes: Mapping[str, OpNode]) -> dict[str, Any]:
-    """Return what forbids removing a Transform, and the cheapest change that removes it, for
-    ``--json``.
+    """Return, for ``--json``, what forbids to remove a Transform and which change removes it at
+    least cost.
 
     Args:
-        alternative: the Transform, its ends and the change.
+        alternative: the Transform, its ends (who makes its input, who reads its output), and the
+            change.
         nodes: the network's nodes by name.
     """
     change = alternative.change
@@ -83,7 +86,10 @@ def _end_text(end: Mapping[str, Any]) -> str:
 
 
 def _change_text(change: Mapping[str, Any]) -> str:
-    """Return a change as text: its nodes, the one that gets another library first, and its cost."""
+    """Return a change as text: its nodes and its cost.
+
+    The node that gets another library comes first.
+    """
     moved = change["moved"]
     rows = sorted(change["nodes"], key=lambda row: row["node"] != moved)
     shown = [

@@ -115,7 +115,8 @@ def present(
 
     Args:
         cases: the models with their inputs.
-        peers: module and class of each peer, ``MODULE:CLASS``, by name.
+        peers: the peers, engines to compare with: module and class, ``MODULE:CLASS``, by the peer's
+            name.
         precisions: the precisions of the peers.
         settings: threads, rounds and times.
         to: the plot's files, without their suffixes; None for no plot.
@@ -186,7 +187,7 @@ def chosen(text: str, known: Mapping[K, V], noun: str) -> dict[K, V]:
 
     Args:
         text: names with commas.
-        known: items by name.
+        known: the items that may be chosen, by name.
         noun: the noun for an item, in errors.
 
     Raises:

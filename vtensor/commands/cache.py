@@ -136,8 +136,9 @@ def _dict(folder: Path, listed: Contents) -> dict[str, Any]:
 
 
 def _lines(folder: Path, listed: Contents) -> Iterator[Line]:
-    """Yield a line for each model and each entry, the most recently used first, and one for the
-    total.
+    """Yield a line for each model and each of its cache entries, then a line for the total.
+
+    The most recently used come first.
     """
     groups: dict[str, list[Item]] = {}
     for item in sorted(listed.items, key=lambda item: item.used, reverse=True):

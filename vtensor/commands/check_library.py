@@ -1,7 +1,8 @@
-"""The check of a library's description and its modules, without or with running them.
+"""The check of a library's description, and of the modules that it names.
 
-Without running them, nothing that the description names is imported: its modules are found, parsed
-and searched for the names. Facts that need the modules to run are reported as not checked.
+The check can run these modules or not. If it does not, nothing is imported: the source of the
+modules is parsed and searched for the names in the description. What only running them could show
+is reported as not checked.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ class Checked:
 
     Attributes:
         description: the description.
-        invokers: the number of its invokers.
-        problems: faults that must be fixed before it can be registered and used.
-        unused: reasons why the library or its invokers would never be used here.
-        not_run: facts that need its modules to run.
+        invokers: the number of the library's invokers.
+        problems: faults that must be fixed before the library can be registered and used.
+        unused: reasons why the library, or some of its invokers, would never be used on this
+            machine.
+        not_run: facts that only running the library's modules could show, a text for each.
         library: the library as it was built for the check; None if the modules were not run.
     """
 
@@ -61,8 +63,8 @@ def validate(source: str | Path, run: bool = False) -> Checked:
 
     Args:
         source: the description's file, or its folder.
-        run: whether to do what ``libdesc.register`` does, too: import handlers and invokers, and
-            probe.
+        run: whether to import handlers and invokers and call the library's probe as well, as
+            ``libdesc.register`` does.
 
     Raises:
         DescriptionError: the file cannot be read, or its content is not allowed.
@@ -83,9 +85,10 @@ def validate(source: str | Path, run: bool = False) -> Checked:
 
 
 def _known_names() -> dict[str, Path]:
-    """Return the description file of each known library by its name, without running foreign code.
+    """Return the description file of each known library, by the library's name.
 
-    Known are the registered libraries, VTensor's own, and those in ``VTENSOR_LIBRARIES``.
+    Known libraries are the registered ones, VTensor's own, and those in ``VTENSOR_LIBRARIES``. No
+    code of other distributions runs.
     """
     libraries = registry(fill=False).libraries
     files = {name: library.description.file for name, library in libraries.items()}
@@ -96,7 +99,7 @@ def _known_names() -> dict[str, Path]:
     return files
 
 
-#: The errors of finding, reading and parsing a module.
+#: The errors that finding, reading or parsing a module may raise.
 UNREADABLE = (VTensorError, SyntaxError, ValueError, OSError, RuntimeError)
 
 
@@ -134,9 +137,7 @@ def _check_handler(checked: Checked, key: str, label: str, handler: Defined) -> 
 
 
 def _message(error: Exception, description: Description) -> str:
-    """Return the message of a module's error, without the name of the description's file before
-    it.
-    """
+    """Return the message of an error of a module, without the description's file at its start."""
     if isinstance(error, VTensorError):
         return str(error).removeprefix(f"{description.file}: ")
     return f"{type(error).__name__}: {error}"
@@ -172,10 +173,10 @@ def _note_unused(
 
     Args:
         checked: the result; it is changed.
-        pairs: the library and the device of every invoker, of other libraries, too.
+        pairs: (library, device) of every known invoker, also of those of other libraries.
         named: the libraries that the description's invokers name. If the description's own library
             is not among them, that is a problem.
-        owes_invokers: whether a library without invokers and without a transformer is reported.
+        owes_invokers: whether to report a library that has neither invokers nor a transformer.
     """
     description = checked.description
     owes_invokers &= "transformer" not in description.handlers
@@ -211,8 +212,9 @@ def _check_invoker(checked: Checked, line: InvokerLine) -> None:
 
 
 def _try(checked: Checked) -> None:
-    """Build the library as ``register`` does; its result replaces what reading the modules has
-    shown.
+    """Build the library as ``register`` does, and store what that shows in ``checked``.
+
+    It replaces what parsing the modules has shown.
     """
     description = checked.description
     checked.not_run.clear()
@@ -229,8 +231,9 @@ def _try(checked: Checked) -> None:
 
 
 def _trial(description: Description) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
-    """Return the library, probed, and its invokers; they are registered in a copy of the registry
-    only.
+    """Return (library, invokers) after a trial registration, in a copy of the registry.
+
+    The library's probe has run.
 
     Raises:
         DescriptionError: the description is wrong, or a handler cannot be imported.

@@ -91,8 +91,9 @@ def _planned(
     max_bytes: int | None,
     external_data_root: Path | None,
 ) -> Lock:
-    """Plan a model with the options, sizes and threads of a lock file, and return its plan's
-    ``Lock``.
+    """Plan a model with the options, sizes and threads of a lock file.
+
+    Return the plan as a ``Lock``, the content of a lock file.
 
     Args:
         model: the ONNX file.

@@ -46,7 +46,7 @@ from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph
 
-#: The words for the basis of a node's time.
+#: Words for what the time of a node is based on, a measurement or an estimate.
 BASIS_WORDS = {
     "measured": "measured",
     "calibrated": "estimated from the machine's measured peaks",
@@ -121,13 +121,13 @@ def explain(
 
 
 def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]:
-    """Return the Transforms of a run, their sums, and why libraries declined nodes, for ``--json``.
+    """Return, for ``--json``, the Transforms of a run, totals, and why libraries declined nodes.
 
     Args:
         graph: the plan's lowered graph.
         name: the model's name.
-        others: whether to search for an alternative to each Transform, with a progress display on
-            standard error.
+        others: whether to search for a change that would remove each Transform, with a progress
+            display on standard error.
     """
     rows = explain_transforms(graph)
     if others and rows:

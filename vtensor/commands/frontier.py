@@ -119,7 +119,7 @@ def frontier(
 
 
 def numbers_of(text: str) -> list[float]:
-    """Return the numbers of ``--tolerances``, a text in which commas separate them.
+    """Return the numbers in the text of ``--tolerances``, which are separated by commas.
 
     Raises:
         InputError: a part is no number.

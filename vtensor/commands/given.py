@@ -36,8 +36,8 @@ ValueOption = Annotated[
 #: The most bytes of a protocol buffer.
 _MAX_PROTO_BYTES = (1 << 31) - 1
 
-#: The element type and the sizes of each input. A size is None if each run decides it; None in
-#: place of the sizes if each run decides the rank as well.
+#: By name of the input, (element type, sizes). A size is None if each run decides it; the sizes are
+#: None if each run decides the rank as well.
 Inputs = Mapping[str, tuple[str, tuple[int | None, ...] | None]]
 
 
@@ -47,7 +47,7 @@ def read_arrays(
     values: Sequence[str] | None,
     overridable: Inputs | None = None,
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return the given arrays, and the files of given pictures, by name of the input.
+    """Return (arrays, picture files) that the user gives, each by name of the input.
 
     Pictures are read later, once the input's sizes are known.
 
@@ -55,7 +55,8 @@ def read_arrays(
         inputs: the inputs that a run needs.
         files: texts of ``--input``.
         values: texts of ``--value``.
-        overridable: inputs with a default; a file or value must name them.
+        overridable: inputs with a default; a file or value is for such an input only if it names
+            the input.
 
     Raises:
         InputError: a file cannot be read, or belongs to no input; or a value is no list of numbers.
@@ -90,9 +91,9 @@ def make_feeds(
     pictures: Mapping[str, str],
     preprocess: str,
 ) -> tuple[dict[str, Array], list[str]]:
-    """Return an array for each input, and the names of the inputs with random numbers.
+    """Return (arrays by name of the input, names of the inputs that have random numbers).
 
-    The random numbers are from a fixed seed.
+    Inputs for which nothing is given have random numbers from a fixed seed.
 
     Args:
         ports: the inputs.
@@ -123,7 +124,13 @@ def _name_and_file(text: str, inputs: Inputs) -> tuple[str, str]:
 
 
 def _input_of(name: str, text: str, inputs: Inputs) -> str:
-    """Return the input that a file belongs to: ``name``, or the only input if that is empty.
+    """Return the name of the input that a file is for: ``name``, or the only input if that is
+    empty.
+
+    Args:
+        name: the input's name in the text of ``--input``; empty if the text names none.
+        text: that text, for errors.
+        inputs: the inputs that a run needs.
 
     Raises:
         InputError: the name is empty, and there is not exactly one input.
@@ -152,7 +159,7 @@ def _parsed(text: str, numbers: str, kind: tuple[str, tuple[int | None, ...] | N
 
 
 def _read(file: str) -> dict[str, Array]:
-    """Return the arrays in a file by their names there.
+    """Return the arrays in a file, by the names that they have in it.
 
     Raises:
         InputError: the file cannot be read.

@@ -97,9 +97,9 @@ def dispatcher(
 
 
 def libraries_dict() -> dict[str, Any]:
-    """Return all libraries, the highest priority first, for ``--json``.
+    """Return, for ``--json``, all libraries, the highest priority first.
 
-    The data also has the problems of libraries, and the pairs of libraries of equal priority.
+    The data also has the faults found in libraries, and the pairs of libraries with equal priority.
     """
     registered = registry()
     problems, rows = list(registered.problems), []
@@ -119,8 +119,9 @@ def libraries_dict() -> dict[str, Any]:
 
 
 def checked_dict(checked: Checked) -> dict[str, Any]:
-    """Return the result of a check, for ``--json``; facts that only running modules shows are
-    None.
+    """Return the result of checking a library's description, for ``--json``.
+
+    Facts that only running the library's modules shows are None if they did not run.
     """
     version, fault = _version(checked.library)
     row = _library_dict(checked.description, checked.library, version)
@@ -134,7 +135,9 @@ def checked_dict(checked: Checked) -> dict[str, Any]:
 
 
 def _version(library: RegisteredLibrary | None) -> tuple[str, str]:
-    """Return the version that a library reports, and its error; one of them, or both, are empty."""
+    """Return (version, error): the version that a library reports, or its error; one or both are
+    empty.
+    """
     try:
         return (library.version() if library else ""), ""
     except VTensorError as error:

@@ -1,4 +1,4 @@
-"""The functions and invokers in a module's source, which is parsed and never run."""
+"""The functions and invokers that a module's source defines; the source is parsed and never run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Defined:
     Attributes:
         place: file and line of the definition.
         arguments: the parameters; None if it is no plain function.
-        doubt: why the source does not define the function fully; empty if it does.
+        doubt: why the source leaves open what the function is; empty if it does not.
         fault: why the name cannot be called; empty if the source shows no reason.
     """
 
@@ -60,12 +60,13 @@ class Defined:
 
 @dataclass(frozen=True)
 class InvokerLine:
-    """An ``invoker(...)`` in a module's source.
+    """A call ``invoker(...)`` in a module's source, which registers an invoker.
 
     Attributes:
         place: file and line.
-        op, library, device: its arguments; None if the source does not have the value.
-        dtypes: all element types that it names.
+        op, library, device: the arguments of these names; None if the source does not show the
+            value.
+        dtypes: all element types in its argument ``dtypes``.
         function: the decorated function; None if it is not known.
     """
 
@@ -205,12 +206,12 @@ def _definition(file: Path, line: ast.stmt) -> Defined:
 
 
 def _imported(file: Path, line: ast.ImportFrom, name: str, module: str, hops: int) -> Defined:
-    """Return the definition that a ``from ... import`` leads to.
+    """Return the definition of a name that a module gets by ``from ... import``.
 
     Args:
         file: the file of the import.
         line: the import.
-        name: the name in the imported module.
+        name: the name that the imported module has for it.
         module: the dotted name of the importing module.
         hops: the most further imports to follow.
     """
@@ -274,8 +275,9 @@ def _text(node: ast.expr | None, texts: dict[str, Any]) -> str | None:
 
 
 def _dtypes(node: ast.expr | None) -> tuple[str, ...]:
-    """Return the element types that are string constants in an argument ``dtypes``; empty if
-    None.
+    """Return the element types in an argument ``dtypes``: its string constants, without keys.
+
+    Empty if ``node`` is None.
     """
     return tuple(
         constant.value

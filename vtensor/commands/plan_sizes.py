@@ -41,7 +41,7 @@ SizesOption = Annotated[
     ),
 ]
 
-#: The most sizes of one name: a plan is made for each.
+#: The most sizes in the range of one name. A plan is made for each of them.
 MAX_SIZES = 2000
 
 #: The most changed nodes that are shown between two intervals; --json has all.
@@ -49,16 +49,16 @@ SHOWN_NODES = 6
 
 _RANGE = re.compile(r"(?P<name>.+)=(?P<first>\d+)\.\.(?P<last>\d+)(:(?P<step>\d+))?")
 
-#: The sizes of each input that a model declares: numbers, names, or None for an open size without a
-#: name. None in place of the row if it declares no rank.
+#: By name of the input, the sizes that a model declares: numbers, names, or None for an open size
+#: without a name. None instead of a sequence if the model declares no rank.
 Symbols = Mapping[str, Sequence[int | str | None] | None]
 
 
 def parse_sizes(text: str) -> dict[str, range]:
-    """Return the sizes for each name, from a text such as ``N=1..64,W=32..640:32``.
+    """Return a range of sizes for each name in a text such as ``N=1..64,W=32..640:32``.
 
     Raises:
-        InputError: the text has another form, has a name twice, or has no or too many sizes.
+        InputError: the text has another form or a name twice, or a range has no sizes or too many.
 
     >>> parse_sizes("N=1..4,x[3]=32..64:16")
     {'N': range(1, 5), 'x[3]': range(32, 65, 16)}
@@ -84,9 +84,9 @@ def shapes_at(
     """Return the shapes of all inputs.
 
     Args:
-        declared: the sizes that the model declares, by input.
-        shapes: shapes from the command line, by input; they replace declared sizes.
-        sizes: sizes by name or ``INPUT[AXIS]``; they replace both.
+        declared: the sizes that the model declares, by name of the input.
+        shapes: shapes from the command line, by name of the input; they replace declared sizes.
+        sizes: further sizes, by the name of an open size or ``INPUT[AXIS]``; they replace both.
 
     Raises:
         InputError: the model has no such name, or a size stays open.
@@ -170,9 +170,9 @@ def show(request: SizesArguments, as_json: bool) -> None:
 
 
 def sizes_dict(request: SizesArguments) -> dict[str, Any]:
-    """Return the intervals of each open size in which one plan serves, for ``--json``.
+    """Return, for ``--json``, the intervals of each open size in which one plan serves.
 
-    While one size varies, the others have the first number of their ranges.
+    While one open size varies, each other one has the first number of its range.
 
     Raises:
         VTensorError: the model cannot be read, or an option is wrong.
@@ -269,7 +269,9 @@ def _interval_lines(name: str, row: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _change_text(node: str, changes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the changes of one node, out of all ``changes`` between two plans, as a line."""
+    """Return a line with the changes of one node; ``changes`` are all that differs between two
+    plans.
+    """
     parts = []
     for change in changes:
         if change["name"] == node:

@@ -46,8 +46,8 @@ from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 if TYPE_CHECKING:
     from vtensor.runtime.tuning.profile import Profile, ProfiledStep, Work
 
-#: If the steps' median times add up to less than this share of the median of their sums, other
-#: processes disturbed the runs.
+#: A sign that other processes disturbed the runs: the median times of the steps add up to less than
+#: this share of the median, over runs, of the sum of all steps.
 QUIET_SHARE = 0.9
 
 #: The titles of the columns after the name.
@@ -122,8 +122,8 @@ def profile_lines(profile: Profile, top: int) -> Iterator[Line]:
 
     Args:
         profile: the profile.
-        top: the most steps in the list of those far below the machine's peak, and in that of the
-            slowest.
+        top: the most steps in each of two lists: the slowest steps, and the steps that are far
+            below the machine's peak.
     """
     yield from _summary(profile)
     weak = {_title(step): step for step in profile.weak[:top]}

@@ -110,7 +110,9 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback o
 
 
 class LoadOptions(NamedTuple):
-    """Options of loading a model; the fields are parameters of ``load_onnx``."""
+    """Options for loading a model; each field is the parameter of ``load_onnx`` with the same
+    name.
+    """
 
     reference: bool
     max_bytes: int | None
@@ -118,7 +120,11 @@ class LoadOptions(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Options of the optimiser, the cache and the tolerance; parameters of ``Session``."""
+    """Options of the optimiser, the cache and the tolerance.
+
+    Each field is the parameter of ``Session`` with the same name; ``cache_dir`` is False for no
+    cache.
+    """
 
     optimize: str | list[str]
     objective: str
@@ -147,11 +153,11 @@ class Passes(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """The libraries of a session; parameters of ``Session``.
+    """The libraries of a session; each field is the parameter of ``Session`` with the same name.
 
     Attributes:
         libraries: the libraries to try, in order; None for all.
-        pin: the library of an operator or a node, by its name.
+        pin: the library that must run an operator or a node, by the name of the operator or node.
     """
 
     libraries: list[str] | None
@@ -201,8 +207,8 @@ class Opened:
 
     Attributes:
         session: the session.
-        arrays: the arrays by name of the input.
-        pictures: the picture files by name of the input.
+        arrays: the given arrays, by name of the input.
+        pictures: the files of the given pictures, by name of the input.
         warnings: nodes whose sizes differ from ONNX's shape inference, a line for each.
     """
 
@@ -227,8 +233,8 @@ def opened(
 ) -> Iterator[Opened]:
     """Open a session on a model, with a progress display on standard error; close it at the end.
 
-    The sizes of open inputs are those of the arrays and of ``shape``. Arrays also supply the values
-    that decide shapes.
+    Open sizes of inputs come from the given arrays and from ``shape``. If values of an input decide
+    shapes, they come from its array.
 
     Args:
         model: the ONNX file.
@@ -273,10 +279,9 @@ def opened(
 
 
 def overriding(model: Model, names: Iterable[str]) -> Model:
-    """Return the model with initializers as inputs: those that ``names`` has and that may be
-    inputs.
+    """Return the model with the initializers ``names`` as inputs.
 
-    Other names are ignored.
+    Names other than those in ``model.overridable`` are ignored.
     """
     overridden = model.overridable.keys() & {*names}
     return model.overriding(overridden) if overridden else model

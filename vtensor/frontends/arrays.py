@@ -22,10 +22,10 @@ def from_array(
 
     Args:
         array: a NumPy array, or any object with ``__dlpack__`` or ``__array__``.
-        dims: names of its axes, in order: ``"N C H W"``.
+        dims: the dim names of the array's axes, in order, for instance ``"N C H W"``.
         name: the tensor's name.
-        copy: True copies, False never does, None copies only if the byte order is not the
-            machine's.
+        copy: True always copies the array; False never does; None copies it only if its byte order
+            is not the machine's.
 
     Raises:
         InputError: ``array`` is no array, or has to be copied in spite of ``copy=False``.
@@ -59,13 +59,13 @@ def from_array(
 def from_dlpack(
     tensor: object, dims: str | Sequence[str], *, name: str = "", copy: bool | None = None
 ) -> VTensor:
-    """Return a VTensor that uses the memory of another framework's tensor; bfloat16 is possible.
+    """Return a VTensor that uses the memory of another framework's tensor, which may be bfloat16.
 
     The VTensor is read-only if the framework says so, or is too old to say (before DLPack 1.0).
 
     Args:
         tensor: an object with ``__dlpack__`` and ``__dlpack_device__``; it stays alive.
-        dims: names of its axes, in order: ``"N C H W"``.
+        dims: the dim names of the tensor's axes, in order, for instance ``"N C H W"``.
         name: the VTensor's name.
         copy: True copies, False never does, None leaves it to the other framework.
 

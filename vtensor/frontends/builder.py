@@ -35,18 +35,20 @@ from vtensor.language.traits import VIEWS
 
 
 class SizesDiffer(ModelError):
-    """Raised if an operator's output has other sizes than ONNX's shape inference says."""
+    """Raised if the output of a VTensor operator has sizes that differ from ONNX's shape
+    inference.
+    """
 
 
 @dataclass(eq=False)
 class NamedNetwork:
-    """A network whose values have dim names; a model's graphs and ports are made of it.
+    """A network with a name for each dim of its values; a model's graphs and ports are made of it.
 
     Attributes:
         network, facts: the network, and the types and values that are known.
         nodes: the nodes that a run computes, each with its ``NodeNaming``.
-        names: for each value, the dim names of its axes; keys are names, and a constant has a key
-            for each node input that reads it.
+        names: the dim names of each value's axes, by the value's key: its name; a constant has a
+            key for each node input that reads it.
         pinned: prescribed dim names of inputs and outputs.
     """
 
@@ -57,9 +59,10 @@ class NamedNetwork:
     pinned: Mapping[Key, Names] = field(default_factory=dict)
 
     def foresees(self, network: Network) -> bool:
-        """Return whether the names, found for open sizes of ``network``, hold for all its sizes.
+        """Return whether these names, found for ``network`` with open sizes, hold for all sizes.
 
-        They do if nothing of ``network`` was expanded and every value has a rank.
+        True if no function call and no control flow of ``network`` was replaced by other nodes, and
+        the rank of every value is known.
         """
         if self.network is not network:
             return False
@@ -67,14 +70,18 @@ class NamedNetwork:
         return all(self.facts.sizes(name) is not None for name in names)
 
     def without_facts(self) -> NamedNetwork:
-        """Return a copy with empty facts: network and names hold for other sizes, too."""
+        """Return a copy with empty facts.
+
+        Facts hold only for the sizes that they were found for; network and names hold for others,
+        too.
+        """
         return replace(self, facts=Facts())
 
 
 def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], Any]:
-    """Return a function of an attribute's name and a default.
+    """Return a function that reads a node's attributes, given a name and a default.
 
-    It returns the value of the node's attribute, or the default if the node lacks the attribute.
+    The function returns the attribute's value, or the default if the node lacks the attribute.
     """
     table = {attribute.name: attribute for attribute in node.proto.attribute}
 
@@ -91,13 +98,14 @@ def name_values(
     *,
     every: bool = False,
 ) -> NamedNetwork:
-    """Name the dims of all values that a run computes or is given.
+    """Return the network with a dim name for each axis of all values that a run computes or is
+    given.
 
     Args:
         network: the network.
         facts: the known types and values.
-        pinned: prescribed dim names, by value.
-        every: whether to name the values of nodes that are computed before a run, too.
+        pinned: prescribed dim names of a value's axes, by the value's name.
+        every: whether to name the values that are computed before a run, too.
 
     Raises:
         ModelError: a node's ``Spelling`` fails, although the ranks of all its values are known.
@@ -143,7 +151,9 @@ def _has_rank(name: str, network: Network, facts: Facts) -> bool:
 
 
 def _rank(name: str, network: Network, facts: Facts) -> int:
-    """Return a value's rank: as inferred, else as the model declares, else 0."""
+    """Return a value's rank: the inferred one; without it, the one that the model declares; else
+    0.
+    """
     sizes = facts.sizes(name)
     if sizes is None and name in network.declared:
         kind = network.declared[name]
@@ -156,9 +166,9 @@ class Problems:
     """Nodes that cannot be added to the graph; one error reports all of them.
 
     Attributes:
-        missing: nodes whose operator VTensor lacks, by operator.
-        refused: nodes that no ``Spelling`` of their operator can read, and undecided control flow,
-            each with the reason.
+        missing: nodes whose operator VTensor lacks, by the operator's label.
+        refused: (node, reason) of each node that no ``Spelling`` of its operator can read, or whose
+            control flow is not decided before a run.
     """
 
     missing: dict[str, list[NetworkNode]] = field(default_factory=dict)
@@ -170,14 +180,15 @@ class Problems:
     def remain_with(self, known: Iterable[str], network: Network, facts: Facts) -> bool:
         """Return whether a problem remains if the values of the inputs ``known`` are given.
 
-        Nodes that depend on these inputs and on constants alone are folded then.
+        A node that depends only on these inputs and on constants is then computed before a run, so
+        it is no problem.
         """
         nodes = [node for missing in self.missing.values() for node in missing]
         nodes += [node for node, _ in self.refused]
         return not all(foldable(node, known, network, facts) for node in nodes)
 
     def error(self, network: Network) -> UnsupportedOperatorError:
-        """Return one error that lists all nodes, those whose operator VTensor lacks first."""
+        """Return one error that lists all nodes: first ``missing``, then ``refused``."""
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in network.opsets.items())
         lines = [f"{network.label} (opset {opsets}) cannot be loaded"]
         if self.missing:
@@ -196,11 +207,14 @@ class Problems:
 
 
 class Builder:
-    """Builder of one graph, and the ``Values`` that a node's reader asks for the node's operands.
+    """Adds the nodes of a network to one graph.
+
+    It is also the ``Values`` that each node's ``Reader`` takes the node's operands from.
 
     Args:
         named: the network with its names.
-        reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
+        reference: whether nodes whose operators VTensor lacks may run on ONNX's reference
+            evaluator.
     """
 
     def __init__(self, named: NamedNetwork, reference: bool) -> None:
@@ -223,8 +237,8 @@ class Builder:
         """Return the sealed graph.
 
         Args:
-            outputs: dim names of the graph's outputs, by output; an output without an entry keeps
-                the names that its value has.
+            outputs: dim names of the graph's outputs, by the output's name. An output without an
+                entry keeps the dim names that its value has.
 
         Raises:
             UnsupportedOperatorError: some nodes cannot be added; the error lists all of them.
@@ -237,8 +251,8 @@ class Builder:
             names = self._named.names[name]
             dims = self._dims(name, self._named.pinned.get(name, names))
             value = self._graph.input(name, dims, declared.dtype)
-            # The bodies of functions and loops may make one dim of two dims of an input: nodes
-            # then read the input under the unified names.
+            # The body of a function or loop may declare that two dims of an input are one. The
+            # nodes then read the input through a Rename, under names that agree with this.
             self._data[name] = self._with_names(value, names, name)
         self._nodes()
         if self._needed and not self._problems.remain_with(
@@ -257,14 +271,14 @@ class Builder:
             self._node(node, naming)
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return a constant's array, or its ``Original`` if that can be read later.
+        """Return constant ``name``: its array, or an ``Original``, which supplies it on demand.
 
-        None if value ``name`` is computed in a run.
+        None if value ``name`` is no constant: a run computes it, or takes it as an input.
         """
         return self._facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
-        """Return the graph's VTensor of a value that is computed in a run.
+        """Return the graph's VTensor of value ``name``, for which ``origin`` returns None.
 
         Raises:
             ModelError: the node that computes the value was not added.
@@ -277,9 +291,10 @@ class Builder:
         return self._data[name]
 
     def need(self, name: str) -> None:
-        """Raise ValuesNeededError if the values of some inputs would make value ``name`` known.
+        """Raise ValuesNeededError if value ``name`` would be known if the values of some inputs
+        were.
 
-        The error asks for them. Known means: before a run.
+        Known means: before a run. The error names these inputs of the model.
         """
         inputs = deciding_inputs(name, self._network, self._facts)
         if name in self._facts.static:
@@ -298,15 +313,16 @@ class Builder:
         )
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
-        None.
+        """Return the output of an earlier Rename of ``value`` to the dims ``names``.
+
+        None if there is no such Rename.
         """
         if self._graph.values.get(value.name) is not value:
             return None  # not in the graph yet: the name is temporary
         return self._renames.get((value.name, names))
 
     def _dims(self, name: str, names: Names) -> dict[str, int]:
-        """Return the sizes of value ``name`` by dim; ``names`` are the dims of its axes.
+        """Return the size of each dim of value ``name``, whose axes have the dim names ``names``.
 
         Raises:
             ModelError: a size is unknown.
@@ -320,8 +336,9 @@ class Builder:
         return {dim: size or 0 for dim, size in zip(names, sizes, strict=True)}
 
     def _constant(self, name: str, origin: Array | Original, dims: Names) -> VTensor:
-        """Return the graph's constant of value ``name`` with these dims; it is added by the first
-        call.
+        """Return the graph's constant for value ``name`` with the dims ``dims``.
+
+        The first call for this name and these dims adds the constant to the graph.
         """
         key = (name, dims, origin.shape)
         if key not in self._constants:
@@ -341,14 +358,15 @@ class Builder:
         return value
 
     def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
-        """Add a node's operators to the graph, as the first ``Spelling`` that can read the node
-        says.
+        """Add the operators that an ONNX node becomes to the graph.
 
-        If none can, the reason is kept in ``_problems`` or ``_needed``, and inputs stand in for the
+        The first ``Spelling`` that can read the node decides these operators. If none can, the
+        reason is kept in ``_problems`` or ``_needed``, and graph inputs take the place of the
         node's outputs.
 
         Raises:
-            VTensorError: a spelling fails, and no earlier node can be the cause.
+            VTensorError: a spelling fails, and no earlier node has a problem that could be the
+                cause.
         """
         candidates = spellings_of(node)
         if not candidates and (inputs := self._deciding_inputs(node)):
@@ -388,9 +406,12 @@ class Builder:
         return self._add_stand_ins(node)
 
     def _deciding_inputs(self, node: NetworkNode) -> list[str]:
-        """Return the model inputs whose values decide which graph of control flow ``node`` runs.
+        """Return the names of the model's inputs whose values, if given, would make ``node``
+        unnecessary.
 
-        For any other node, return the inputs whose values make it known before a run.
+        For control flow, these are the inputs whose values decide what it runs. If there are none,
+        and for any other node, these are the inputs whose values make the node's outputs known
+        before a run.
         """
         inputs = [
             deciding_inputs(name, self._network, self._facts)
@@ -401,13 +422,13 @@ class Builder:
         return shape_makers(node, self._network, self._facts)
 
     def _read(self, spelling: Spelling, reader: Reader) -> dict[str, VTensor]:
-        """Return the outputs that a ``Spelling`` gives for a node, by value name, without unused
-        ones.
+        """Return a node's outputs as a ``Spelling`` reads them, by value name; unused outputs are
+        left out.
 
-        Their axes are in the model's order, and have the names that were assigned.
+        Their axes are in the model's order and have the dim names of the named network.
 
         Raises:
-            SizesDiffer: the operator makes other sizes than ONNX's inference says.
+            SizesDiffer: the sizes of an output differ from those of ONNX's inference.
             ModelError: the spelling fails, or computes too few outputs.
         """
         node = reader.node
@@ -415,7 +436,7 @@ class Builder:
             read = spelling.read(reader)
         except VTensorError:
             raise
-        except Exception as error:  # not an error that the spelling raises: add the node
+        except Exception as error:  # a fault of the spelling: the error names the node
             pass_signals(error)
             raise _spelling_error(self._network, node, error) from error
         values = [read] if isinstance(read, VTensor) else list(read)
@@ -436,7 +457,10 @@ class Builder:
         return results
 
     def _shape_error(self, node: NetworkNode, name: str, value: VTensor) -> SizesDiffer:
-        """Return the error for an output of other sizes than ONNX's inference says."""
+        """Return the error for output ``name`` of a node, whose sizes differ from ONNX's inference.
+
+        ``value`` is the output as the operator in VTensor computes it.
+        """
         return SizesDiffer(
             f"{self._network.label}: {node.described} gives {value.summary()}, but "
             f"{name!r} has the sizes {self._facts.sizes(name)} by ONNX's shape inference"
@@ -445,7 +469,8 @@ class Builder:
     def _add_stand_ins(self, node: NetworkNode) -> None:
         """Add graph inputs in place of the outputs of a node that was not added.
 
-        So the nodes that read these outputs are checked, too.
+        The nodes that read these outputs can then be checked, too, so that one error reports all
+        problems.
         """
         for name in node.outputs:
             sizes, kind = self._facts.sizes(name), self._facts.types.get(name)
@@ -457,7 +482,7 @@ class Builder:
                 self._data[name] = self._graph.input(name, dims, dtype)
 
     def _add_results(self, reader: Reader, results: Mapping[str, VTensor]) -> None:
-        """Add to the graph the operators that a reader has collected and that the results need.
+        """Add to the graph those operators collected by a reader that the node's outputs need.
 
         Args:
             reader: the reader of the node.
@@ -493,10 +518,11 @@ class Builder:
     def _node_names(
         self, node: NetworkNode, added: Sequence[Added], names: Mapping[int, str]
     ) -> list[str]:
-        """Return the names of the graph nodes that an ONNX node becomes, one for each of ``added``.
+        """Return the names of the graph nodes that an ONNX node becomes, one for each operator in
+        ``added``.
 
-        The first operator that is no view gets the ONNX node's name. If an output of the ONNX node
-        has this name, too, the operator that computes the output gets it instead.
+        The first operator that is no view gets the ONNX node's name. But if an output of the ONNX
+        node has the node's name, the operator that computes this output gets it.
 
         Args:
             node: the ONNX node.
@@ -515,8 +541,7 @@ class Builder:
         ]
 
     def _check_type(self, name: str, dtype: str) -> None:
-        """Check that output ``name``, of element type ``dtype``, has the type that the model
-        declares.
+        """Check that the model declares the element type ``dtype`` for output ``name``, or none.
 
         Declared sizes are not checked: a model that is given another batch still declares the old
         ones.
@@ -531,7 +556,9 @@ class Builder:
             raise ModelError(f"{what} is declared {declared}, and what is computed is {dtype}")
 
     def _output(self, name: str, names: Names | None) -> None:
-        """Add an output to the graph, with these dim names; None keeps those of its value.
+        """Add output ``name`` to the graph.
+
+        ``names`` are the dim names of its axes; with None, the output keeps those of its value.
 
         Raises:
             ModelError: the output has another rank or type than the model declares.

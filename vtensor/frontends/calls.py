@@ -1,4 +1,4 @@
-"""Calls of a model's own functions: the function that a node calls; a check that expansion ends."""
+"""Calls of a model's own functions: which function a node calls, and whether expansion ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def check_functions(model: ModelProto) -> None:
     """Check that the expansion of a model's functions ends, with at most MAX_NODES nodes.
 
     Raises:
-        ModelError: a function calls itself, directly or through others, or more nodes are left.
+        ModelError: a function calls itself, directly or through other functions; or the expansion
+            has more than MAX_NODES nodes.
     """
     calls = {(domain_of(f), f.name, f.overload): list(_calls(f.node)) for f in model.functions}
     nodes: dict[FunctionKey, int] = {}
@@ -55,9 +56,9 @@ def check_functions(model: ModelProto) -> None:
 
 
 def _calls(nodes: Iterable[NodeProto]) -> Iterator[FunctionKey]:
-    """Yield a key for each node, nodes in graphs of control flow included.
+    """Yield the key of the operator of each node, and of each node inside of control flow.
 
-    It is the key of the function that the node calls, if it calls one.
+    If a function of the model has the same key, the node calls it.
     """
     for node in nodes:
         yield domain_of(node), node.op_type, node.overload

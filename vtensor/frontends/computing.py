@@ -23,18 +23,20 @@ from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.evaluations import NormalEvaluation
 
-#: For each operand: the element type; name and size of each dim.
+#: For each operand, (element type, (name, size) of each dim).
 Kinds = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 
 def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Array]]) -> list[Array]:
-    """Run an operator on arrays, by the library that defines it, and return its output arrays.
+    """Run an operator on arrays and return its output arrays.
+
+    The library that has the operator's definition runs it.
 
     Args:
         node: name of the node in messages.
         op: the operator.
-        operands: for each operand, a VTensor of its type and dims, and the array with an axis for
-            each dim, in order.
+        operands: for each input, a VTensor with its element type and dims, and its array, which has
+            an axis for each of these dims, in order.
     """
     kinds = tuple((value.dtype, tuple(value.dims.items())) for value, _ in operands)
     variant = _cached_variant((op, kinds, ready().version)) if _has_hash(op) else None
@@ -55,9 +57,10 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
 
 
 def _decided(node: str, op: object, operands: Sequence[VTensor]) -> Variant:
-    """Return the variant by which the library that defines an operator runs it on these operands.
+    """Return the variant in which an operator runs on these operands.
 
-    ``node`` is the node's name in errors.
+    It is a variant of the library that has the operator's definition. ``node`` is a node's name,
+    for errors.
 
     Raises:
         ModelError: the library decided no layouts.
@@ -81,12 +84,13 @@ def _has_hash(op: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def _cached_variant(key: tuple[object, Kinds, int]) -> Variant | None:
-    """Return the variant for operands of these kinds, or None if the library needs their values.
+    """Return the variant for operands of these element types and dims.
 
-    Cached, since arithmetic on shapes has operands of the same dims whatever the shapes are.
+    None if it cannot be found without the operands' values. It is cached, since arithmetic on
+    shapes has operands of the same dims for all shapes.
 
     Args:
-        key: the operator; element types and dims of the operands; the version of the registry.
+        key: (the operator, element types and dims of its operands, version of the registry).
     """
     op, kinds, _ = key
     operands = [VTensor(dtype, dict(dims)) for dtype, dims in kinds]
@@ -99,7 +103,10 @@ def _cached_variant(key: tuple[object, Kinds, int]) -> Variant | None:
 
 
 def _tensor(value: VTensor, array: Array, layout: Layout) -> VTensor:
-    """Return a constant with ``value``'s type and dims and the array's elements, in a layout."""
+    """Return a constant with the element type and dims of ``value`` and the elements of ``array``.
+
+    ``layout`` is the layout that the constant is stored in.
+    """
     tensor = VTensor(value.dtype, value.dims)
     tensor.storage = TensorStorage.of_array(array, tensor, layout, constant=True)
     tensor.produced_layout = layout
@@ -114,7 +121,9 @@ def _array(value: VTensor) -> Array:
 
 
 class _RunningContext(DispatchContext):
-    """Context of an operator that runs immediately, with outputs in the layouts of ``variant``."""
+    """Context of an operator that runs at once and stores its outputs in the layouts of its
+    variant.
+    """
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Allocate memory for the outputs, then call the operator's dispatcher."""

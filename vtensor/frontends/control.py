@@ -28,16 +28,16 @@ DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
 
 @dataclass(frozen=True, eq=False)
 class RemainingLoop(NetworkNode):
-    """The loop after some iterations were unrolled.
+    """The iterations of a loop that are not unrolled yet, as one node.
 
     Attributes:
-        number: number of the next iteration.
-        condition: name of the value that says whether there is a next iteration; empty if none
-            does.
+        number: number of the next iteration, from 0.
+        condition: name of the boolean value that says whether there is a next iteration; empty if
+            no value says so.
         states: names of the values that are passed to the next iteration.
-        rows: for each output of the loop that collects a value of every iteration, the names of
-            these values so far.
-        weights: the network's names of the body's own constants, by their names in the body.
+        rows: an entry for each output of the loop that stacks a value of every iteration: the names
+            of the values of the iterations so far.
+        weights: for each constant of the loop's body, by its name there, its name in the network.
     """
 
     number: int = 0
@@ -54,9 +54,9 @@ class RemainingLoop(NetworkNode):
 
 
 def deciding(node: NetworkNode, facts: Facts) -> list[str]:
-    """Return the names of the values that decide what a node runs, and that are not known yet.
+    """Return the names of the unknown values that decide what a node of control flow runs.
 
-    Empty if the node is no control flow.
+    Empty if they are all known, or if the node is no control flow.
     """
     names = [node.proto.input[i] for i in DECIDING.get(node.label, ()) if i < len(node.proto.input)]
     if isinstance(node, RemainingLoop):
@@ -79,17 +79,18 @@ def undecided(node: NetworkNode, facts: Facts) -> str:
 
 
 def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNode] | None:
-    """Return the nodes that replace a node of control flow.
+    """Return the nodes that replace a node of control flow: a branch, or an iteration of a loop.
 
-    None if the node is no control flow, or it is not known yet what it runs.
+    None if the node is no control flow, or if it is not known yet what it runs.
 
     Args:
         node: the node.
         facts: the known types and values.
-        taken: every name of a value or a node; new ones are added.
+        taken: the names of all values and nodes; the names of new ones are added to it.
 
     Raises:
-        ModelError: its graphs are inconsistent, or no iteration delivers a value to collect.
+        ModelError: the node's attributes or graphs are wrong. Or a loop runs no iteration, and its
+            body does not declare the sizes of the values that an output of the loop stacks.
     """
     if node.label not in DECIDING or deciding(node, facts):
         return None
@@ -113,10 +114,11 @@ _REQUIRED_ATTRIBUTES = {
 
 
 def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> None:
-    """Check a control flow node's attributes, and that each known value that decides is one number.
+    """Check the attributes of a node of control flow, and the inputs that decide what it runs.
 
     Raises:
-        ModelError: an attribute is missing or wrong, or such a value is not one number.
+        ModelError: an attribute is missing or wrong; or a deciding input is known and is not one
+            number.
     """
     for name in _REQUIRED_ATTRIBUTES[node.label]:
         if name not in attributes:
@@ -131,7 +133,7 @@ def _check(node: NetworkNode, attributes: Mapping[str, Any], facts: Facts) -> No
 
 
 def _branch(node: NetworkNode, graph: GraphProto, taken: TakenNames) -> list[NetworkNode]:
-    """Return the nodes of an If's branch ``graph`` that replace the If, ``node``.
+    """Return the nodes that replace ``node``, an If: those of ``graph``, the branch that is taken.
 
     Raises:
         ModelError: the branch has fewer outputs than the If.
@@ -147,7 +149,7 @@ def _branch(node: NetworkNode, graph: GraphProto, taken: TakenNames) -> list[Net
 
 
 def _constants(graph: GraphProto) -> list[NodeProto]:
-    """Return the initializers of a graph as nodes."""
+    """Return a ``Constant`` node for each initializer of a graph."""
     return [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
 
 
@@ -158,7 +160,9 @@ def _is_constant(node: NodeProto) -> bool:
 class _Loop:
     """An ONNX Loop: it ends after a number of iterations, or when a condition is false.
 
-    Its body's inputs are the number of the iteration, the condition and the states.
+    Its body is a graph with these inputs: the iteration's number, the condition, and the states,
+    which are values that each iteration passes to the next one. The body's other outputs are
+    collected: an output of the loop is the stack of one such value from every iteration.
 
     Attributes:
         heads: number of the body's outputs before its states: one, the condition.
@@ -172,16 +176,17 @@ class _Loop:
         self.remaining = node if isinstance(node, RemainingLoop) else self.first()
 
     def first(self) -> RemainingLoop:
-        """Return the loop before its first iteration."""
+        """Return the loop with no iteration unrolled."""
         inputs = self.node.proto.input
         return self.begin(inputs[1] if len(inputs) > 1 else "", inputs[2:])
 
     def begin(self, condition: str, states: Sequence[str]) -> RemainingLoop:
-        """Return the loop before its first iteration.
+        """Return the loop with no iteration unrolled, given the values that its first iteration
+        gets.
 
         Args:
-            condition: name of the value that says whether there is an iteration; empty if none
-                does.
+            condition: name of the boolean value that says whether there is a first iteration; empty
+                if no value says so.
             states: names of the values that are passed to the first iteration.
         """
         rows = ((),) * (len(self.body.output) - self.heads - len(states))
@@ -190,35 +195,34 @@ class _Loop:
         return RemainingLoop(*fields, 0, condition, tuple(states), rows)
 
     def another(self) -> bool | None:
-        """Return whether there is another iteration, or None if that is unknown."""
+        """Return whether there is a next iteration, or None if that is unknown."""
         count, condition = self.node.proto.input[0], self.remaining.condition
         if count and self.remaining.number >= self.facts.arrays[count].item():
             return False
         return not condition or bool(self.facts.arrays[condition].item())
 
     def given(self, splice: Splice) -> list[str]:
-        """Return the names of the values that are the body's inputs in the next iteration.
+        """Return the names of the values that the body gets as inputs in the next iteration.
 
-        Constants among them are added to ``splice``.
+        Constants among them are added to ``splice``, which collects new nodes.
         """
         number = splice.constant(np.array(self.remaining.number))
         condition = self.remaining.condition or splice.constant(np.array(True))
         return [number, condition, *self.remaining.states]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of the values that are stacked as collected output ``row``, and the
-        axis.
+        """Return (names, axis): the values to stack, in order, and the new axis that they are
+        stacked along.
 
-        The names are in the order of stacking.
+        The stack is collected output number ``row`` of the loop, from 0.
         """
         return self.remaining.rows[row], 0
 
     def empty(self, row: int) -> Array:
-        """Return collected output ``row`` of a loop that runs no iteration: an array without
-        elements.
+        """Return what a loop without iterations stacks as collected output ``row``: an empty array.
 
         Raises:
-            ModelError: the body declares no sizes of the output's values.
+            ModelError: the body does not declare the sizes of the values that the output stacks.
         """
         value = self.body.output[self.heads + len(self.remaining.states) + row]
         sizes = sizes_of(value.type)
@@ -230,7 +234,7 @@ class _Loop:
         return np.zeros(shape, dtype)
 
     def iteration(self, taken: TakenNames) -> list[NetworkNode]:
-        """Return the nodes of the next iteration, followed by the remaining loop."""
+        """Return the nodes of the next iteration, then the node of all iterations after it."""
         before = self.remaining
         splice = Splice(self.node, taken, f"{before.number}/")
         constant = [node for node in self.body.node if _is_constant(node)]
@@ -270,25 +274,27 @@ class _Loop:
 
 
 class _Scan(_Loop):
-    """An ONNX Scan: each iteration gets one slice of each of the inputs that are scanned, the last
-    ones.
+    """An ONNX Scan: a loop over slices of its last inputs, the scanned inputs.
+
+    Each iteration gets one slice of each scanned input, along one axis.
     """
 
     heads = 0
 
     def first(self) -> RemainingLoop:
-        """Return the loop before its first iteration."""
+        """Return the loop with no iteration unrolled."""
         return self.begin("", self.node.proto.input[: -self.attributes["num_scan_inputs"]])
 
     def another(self) -> bool | None:
-        """Return whether there is another iteration, or None if that is unknown."""
+        """Return whether there is a next iteration, or None if that is unknown."""
         length = self._length()
         return None if length is None or self.node.opset < 9 else self.remaining.number < length
 
     def given(self, splice: Splice) -> list[str]:
-        """Return the names of the values that are the body's inputs in the next iteration.
+        """Return the names of the values that the body gets as inputs in the next iteration.
 
-        Nodes that take slices of the scanned inputs are added to ``splice``.
+        Nodes that take slices of the scanned inputs are added to ``splice``, which collects new
+        nodes.
         """
         slices = []
         for i, name in enumerate(self._scanned()):
@@ -300,10 +306,10 @@ class _Scan(_Loop):
         return [*self.remaining.states, *slices]
 
     def collected(self, row: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of the values that are stacked as collected output ``row``, and the
-        axis.
+        """Return (names, axis): the values to stack, in order, and the new axis that they are
+        stacked along.
 
-        The names are in the order of stacking.
+        The stack is collected output number ``row`` of the loop, from 0.
         """
         step = -1 if self._of("scan_output_directions", row) else 1
         return self.remaining.rows[row][::step], self._of("scan_output_axes", row)
@@ -316,7 +322,7 @@ class _Scan(_Loop):
         """Return the number of iterations, or None if it is unknown.
 
         Raises:
-            ModelError: the first scanned input does not have the axis that is scanned.
+            ModelError: the first scanned input lacks the axis along which it is to be sliced.
         """
         [name, *_], axis = self._scanned(), self._of("scan_input_axes", 0)
         sizes = self.facts.sizes(name)

@@ -27,8 +27,9 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
-#: Largest number of elements of all inputs, and of all outputs, of a node whose outputs are cached.
-#: Arithmetic on shapes is so small; layers of a network repeat it, and graphs of other sizes do.
+#: A node's outputs are cached only if its inputs, and its outputs, have at most so many elements in
+#: all. Arithmetic on shapes has no more, and is repeated in the layers of a network and in its
+#: graphs for other sizes.
 _MAX_CACHED_ELEMENTS = 64
 
 #: Largest number of nodes whose outputs are cached: each combination of sizes adds some.
@@ -42,9 +43,9 @@ _PLAIN_ATTRIBUTES = (
 
 
 def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
-    """Return the arrays of a node's outputs, or None if no operator of VTensor computes them.
+    """Return the arrays of the outputs of a node whose inputs are known.
 
-    Small results are cached in ``network.computed``.
+    None if no operator of VTensor computes them. Small results are cached in ``network.computed``.
     """
     key = _cache_key(node, facts)
     if key in network.computed:
@@ -58,10 +59,10 @@ def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[A
 
 
 def _cache_key(node: NetworkNode, facts: Facts) -> object:
-    """Return all that a node's outputs depend on, as a key.
+    """Return a hashable key of all that a node's outputs depend on.
 
-    None if the outputs are not cached: the inputs are large or of Python objects, or an attribute
-    is neither of numbers nor of text.
+    None means that the outputs are not cached: the inputs are large or hold Python objects, or an
+    attribute holds something other than numbers and text.
     """
     inputs = [facts.arrays.get(name) for name in node.proto.input]
     plain = all(attribute.type in _PLAIN_ATTRIBUTES for attribute in node.proto.attribute)
@@ -80,7 +81,9 @@ def _cache_key(node: NetworkNode, facts: Facts) -> object:
 
 
 def _type_text(facts: Facts, name: str) -> bytes | None:
-    """Return the known type of an output as bytes, empty if unknown; None for an unnamed output."""
+    """Return the type of output ``name`` as bytes: empty if it is unknown, None if the name is
+    empty.
+    """
     if not name:
         return None
     kind = facts.types.get(name)
@@ -88,10 +91,10 @@ def _type_text(facts: Facts, name: str) -> bytes | None:
 
 
 def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
-    """Return the arrays of a node's outputs, computed by the operators that the node is read as.
+    """Return the arrays of a node's outputs, computed by operators of VTensor.
 
-    The first ``Spelling`` that reads the node and whose operators can be computed counts. None if
-    there is none.
+    The operators come from the first ``Spelling`` that can read the node and whose operators can be
+    run. None if there is no such spelling.
 
     Raises:
         ModelError: the node is wrong, whatever would compute it.
@@ -124,9 +127,10 @@ def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[
 
 
 def local_of(network: Network, node: NetworkNode, facts: Facts) -> dict[str, Names]:
-    """Return the dim names under which a node sees its operands, by role (``x0``: input 0).
+    """Return the dim names of a node's operands, by the operand's role (``x0`` is input 0).
 
-    They depend on the ranks of the operands, and on which of them are constants; they are cached.
+    The result is cached in ``network.local``, by the node's name, the ranks of its inputs and
+    outputs and which inputs are constants.
     """
     ranks = (len(facts.sizes(name) or ()) for name in (*node.inputs, *node.outputs))
     key = (node.name, *ranks, *(name in facts.static for name in node.inputs))
@@ -143,7 +147,7 @@ def _run_added(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
 
     Args:
         reader: the reader of the node.
-        values: the node's outputs, as its ``Spelling`` has returned them.
+        values: the VTensors of the node's outputs, as its ``Spelling`` has returned them.
     """
     results = {}
     for index, (name, value) in enumerate(zip(reader.node.proto.output, values, strict=False)):
@@ -173,7 +177,7 @@ class _KnownInputs:
     facts: Facts
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return a constant's array, or its ``Original`` if that can be read later."""
+        """Return constant ``name``: its array, or an ``Original``, which supplies it on demand."""
         return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> NoReturn:

@@ -1,7 +1,8 @@
 """Expansion of a network into operators that VTensor has, with the facts about its values.
 
-One pass over the nodes, in running order. Each node's types and values come first, since a
-function's body may depend on the types of its inputs; then the body replaces the call.
+It takes one pass over the nodes, in the order in which they run. For each node, the types and known
+values of its outputs are found first; then, if the node calls a function, the function's body takes
+its place, which may depend on the types of the inputs.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from vtensor.frontends.values import shape_makers
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import replace
 
-#: Largest number of nodes that unrolled loops may become. The number of iterations is not known
-#: before they are unrolled: each one decides only whether there is another.
+#: Largest number of nodes that unrolled loops may become. It is needed since the number of
+#: iterations is not known before: each iteration decides only whether there is another one.
 MAX_LOOP_NODES = 1 << 13
 
 
@@ -42,24 +43,25 @@ def infer(
     values: Mapping[str, Array] | None = None,
     by_operators: bool = False,
 ) -> tuple[Network, Facts]:
-    """Infer types, fold constants and expand functions.
+    """Infer types, fold constants, and replace function calls and control flow by their nodes.
 
-    Sizes that ONNX's inference leaves open are computed by the operators themselves.
+    Sizes that ONNX's inference leaves open are computed by the operators of VTensor.
 
     Args:
         network: the network as it was read.
-        sizes: sizes of every input; None for an input of open rank.
+        sizes: the size of each axis of every input, None if open; None for an input of open rank.
         values: values of inputs that are known before a run.
-        by_operators: whether the operators compute the sizes of all outputs. These replace ONNX's,
-            and each difference is noted in ``Facts.differences``. If ONNX's inference refuses a
-            node whose sizes are open, nothing is known of its outputs.
+        by_operators: whether the operators of VTensor compute the sizes of all outputs. Their sizes
+            replace those of ONNX's inference, and each difference is noted in
+            ``Facts.differences``. If ONNX's inference refuses a node whose input sizes are open,
+            its outputs stay unknown.
 
     Returns:
-        The expanded network, or the same one if nothing was expanded; and its facts.
+        (network, facts). The network is ``network`` itself if no node was replaced.
 
     Raises:
-        ModelError: a node is not as ONNX defines it, its shapes do not fit, a function is
-            incomplete, or the expansion does not end.
+        ModelError: a node is not as ONNX defines it; its shapes do not fit; a function is
+            incomplete; or functions or loops expand to too many nodes.
         BudgetError: a value takes more memory than the network may.
     """
     facts = facts_of(network, sizes, values or {})
@@ -103,8 +105,9 @@ def _infer_by_operator(network: Network, node: NetworkNode, facts: Facts, is_ope
     """Set the types of a node's outputs to those that its operator in VTensor computes.
 
     Args:
-        network, node: the node and its network.
-        facts: the facts so far, which are extended.
+        network: the network of the node.
+        node: the node.
+        facts: the known types and values, which are extended.
         is_open: whether sizes of the network's inputs are open.
 
     Raises:
@@ -141,11 +144,11 @@ def facts_of(
     sizes: Mapping[str, Sequence[int | None] | None],
     values: Mapping[str, Array],
 ) -> Facts:
-    """Return the facts about inputs and initializers.
+    """Return the facts (known types and values) about a network's inputs and initializers.
 
     Args:
         network: the network.
-        sizes: sizes of every input; None for an input of open rank.
+        sizes: the size of each axis of every input, None if open; None for an input of open rank.
         values: values of inputs that are known before a run.
 
     Raises:
@@ -177,13 +180,13 @@ def _parts(
 ) -> list[NetworkNode] | None:
     """Return the nodes that replace a node of control flow or a call of a function.
 
-    None if the node is neither, or cannot be replaced yet.
+    None if the node is neither of the two, or cannot be replaced yet.
 
     Args:
         node: the node.
-        done: the network with the nodes before this one.
+        done: the network with only the nodes before ``node``.
         facts: the known types and values.
-        taken: every name of a value or a node; new ones are added.
+        taken: the names of all values and nodes; the names of new ones are added to it.
 
     Raises:
         ModelError: the node cannot be expanded.

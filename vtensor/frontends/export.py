@@ -32,8 +32,9 @@ from vtensor.language.tensor import VTensor
 
 #: The default opset, and the oldest that can be written.
 OPSET = 17
-#: Weights of more bytes in total go to a data file: in the model's file there would be three copies
-#: at once, in the graph, the protocol buffer and its bytes; and a protocol buffer ends at 2 GiB.
+#: If all weights together have more bytes, they go to a data file. In the model's file, there would
+#: be three copies in memory at once: in the graph, in the protocol buffer and in its bytes. Also, a
+#: protocol buffer has at most 2 GiB.
 EXTERNAL_BYTES = 64 << 20
 #: Tensors of fewer bytes stay in the model's file: shape inference reads them.
 INSIDE_BYTES = 1 << 10
@@ -45,13 +46,13 @@ def export(graph: Graph, opset: int = OPSET) -> ModelProto:
     """Return a graph as an ONNX model.
 
     Args:
-        graph: a graph with at least one output. Its open sizes become ``dim_param``.
+        graph: a graph with at least one output. An open size becomes a ``dim_param``, a named size.
         opset: version of ONNX's operators, from 17 on.
 
     Returns:
-        The model, with a copy of the constants. Axes are denoted by their dim names, and the
-        metadata ``vtensor.graph`` has the text of the graph. As long as the nodes are not edited,
-        ``load_onnx`` returns an equal graph.
+        The model, with a copy of the constants. Each axis has its dim name as its denotation. The
+        metadata entry ``vtensor.graph`` holds the graph as text, so ``load_onnx`` returns an equal
+        graph as long as the model's nodes are not edited.
 
     Raises:
         UnsupportedOperatorError: ONNX cannot express some nodes in this opset; the error lists all.
@@ -146,7 +147,7 @@ def _declared(name: str, value: VTensor) -> ValueInfoProto:
 
 @contextmanager
 def _replaced(file: Path) -> Iterator[BinaryIO]:
-    """Yield a stream whose bytes replace ``file`` when the block ends.
+    """Yield a stream for the new content of ``file``, which it gets when the block ends.
 
     If the block raises, ``file`` stays as it was.
     """
@@ -161,15 +162,16 @@ def _replaced(file: Path) -> Iterator[BinaryIO]:
 
 
 def _placed(name: str, array: Array, data: BinaryIO, location: str) -> TensorProto:
-    """Append an array to the data file and return a ``TensorProto`` that refers to its bytes.
+    """Append an array to the model's data file and return a ``TensorProto`` that refers to its
+    bytes there.
 
-    An array of fewer than INSIDE_BYTES bytes, or of elements of less than a byte, is put into the
-    ``TensorProto`` itself.
+    An array of fewer than INSIDE_BYTES bytes, or whose elements take less than a byte each, is put
+    into the ``TensorProto`` itself.
 
     Args:
         name: the tensor's name.
         array: its elements.
-        data: the data file.
+        data: the open data file.
         location: the data file's name.
     """
     if array.nbytes < INSIDE_BYTES or bits(from_numpy(array.dtype)) < 8:

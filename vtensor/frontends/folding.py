@@ -38,13 +38,14 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.storage.budget import REMEDY
 
-#: Largest number of elements of a constant whose values inference gets: shapes, axes, pads, scales.
+#: Type inference gets the values of a constant only if it has at most so many elements, as shapes,
+#: axes, pads and scales do.
 _SHOWN_ELEMENTS = 4096
 
 #: Operators whose outputs are the sizes of their input.
 _SIZES = ("Shape", "Size")
 
-#: Operators that this file computes; VTensor's definitions or ONNX's evaluator compute others.
+#: Operators that this module computes itself, without VTensor's definitions or ONNX's evaluator.
 OWN = (*_SIZES, "Constant", "ConstantOfShape")
 
 #: Element types, and the largest number of bytes, of constants that are read without ONNX's checks.
@@ -53,7 +54,7 @@ _SIMPLE = frozenset(
 )
 _MAX_SIMPLE_BYTES = 1 << 16
 
-#: Fields of an attribute, and of its tensor, other than the value.
+#: The fields of an attribute, and of its tensor, that are not the value.
 _ATTRIBUTE_FIELDS = {"name", "type", "doc_string"}
 _TENSOR_FIELDS = {"dims", "data_type", "name", "doc_string"}
 
@@ -62,10 +63,10 @@ _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
 
 class InputsRefused(ModelError):
-    """Raised if ONNX's shape inference refuses the inputs of a node."""
+    """Raised if ONNX's shape inference reports an error for the inputs of a node."""
 
 
-#: The inputs that a value depends on; None if it cannot be known before a run.
+#: Names of the model's inputs that a value depends on; None if it cannot be known before a run.
 Leaves = tuple[str, ...] | None
 
 
@@ -74,13 +75,15 @@ class Facts:
     """The known types and values of a network, for particular sizes of its inputs.
 
     Attributes:
-        types: type by value; absent if unknown.
-        arrays: the constants: values that are known before a run.
+        types: ONNX type by the value's name; values of unknown type are absent.
+        arrays: the elements of the constants, which are the values known before a run, by name.
         static: names of the values that are constants, or will be once symbolic sizes are known.
         nbytes: bytes of the arrays that were computed.
-        leaves: by value, the inputs that it depends on; filled on demand.
-        made: sizes by value, as VTensor's operators have computed them; they overrule ``types``.
-        differences: by node, how its operator's sizes differ from those of ONNX's inference.
+        leaves: for a value, by name, the model's inputs that it depends on; filled on demand.
+        made: for a value, by name, the sizes that an operator of VTensor has computed; they
+            overrule those in ``types``.
+        differences: for a node, by name, a text that says how the sizes of its operator in VTensor
+            differ from those of ONNX's inference.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -93,8 +96,9 @@ class Facts:
     _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
     def sizes(self, name: str) -> Sizes | None:
-        """Return a value's sizes, None for each unknown one; None instead of a tuple without a
-        rank.
+        """Return the size of each axis of a value, None for an unknown one.
+
+        None instead of a tuple if the rank is unknown.
         """
         if name in self.arrays:
             return tuple(self.arrays.origin(name).shape)
@@ -108,14 +112,19 @@ class Facts:
         return sizes
 
     def know_types(self, types: Mapping[str, TypeProto]) -> None:
-        """Set the types of values; a type without a rank does not replace one with a rank."""
+        """Set the types of values, given by name.
+
+        If a value's rank is known already, a type without a rank does not replace its type.
+        """
         for name, kind in types.items():
             if kind.tensor_type.HasField("shape") or self.sizes(name) is None:
                 self.types[name] = kind
 
     def compare(self, node: NetworkNode, name: str, sizes: Sizes | None) -> None:
-        """Note in ``differences`` if an operator's sizes of output ``name`` contradict ONNX's
-        inference.
+        """Add a node to ``differences`` if ``sizes`` contradict ONNX's inference for its output
+        ``name``.
+
+        ``sizes`` are those that the node's operator in VTensor has computed.
         """
         inferred = self.sizes(name)
         if inferred is not None and sizes is not None and differ(inferred, sizes):
@@ -140,12 +149,13 @@ def differ(inferred: Sizes, made: Sizes) -> bool:
     )
 
 
-#: Returns the values of the outputs of a node with known inputs; None if it has no definition.
+#: Returns the output arrays of a node with known inputs; None if no operator of VTensor can compute
+#: them.
 Define = Callable[[Network, NetworkNode, Facts], list[Array] | None]
 
 
 def schema_of(node: NetworkNode) -> onnx.defs.OpSchema | None:
-    """Return ONNX's definition of a node's operator, or None if this opset has none."""
+    """Return ONNX's definition of a node's operator; None if the node's opset has none."""
     try:
         return _schema(node.proto.op_type, node.opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
@@ -158,8 +168,8 @@ _schema = cache(onnx.defs.get_schema)  # errors are not cached: a schema may be 
 def folds(node: NetworkNode, facts: Facts) -> bool:
     """Return whether a node can be computed before a run.
 
-    It can if ONNX has the operator, its inputs are static, its outputs are tensors, and it is
-    neither random nor control flow.
+    True if ONNX has the node's operator, the node's inputs are known before a run, its outputs are
+    tensors, and it is neither random nor control flow.
     """
     schema = schema_of(node)
     if (
@@ -178,14 +188,17 @@ def folds(node: NetworkNode, facts: Facts) -> bool:
 
 @cache
 def _makes_tensors(schema: onnx.defs.OpSchema) -> bool:
-    """Return whether all outputs of an operator may be tensors, not only sequences or optional
-    values.
+    """Return whether each output of an operator may be a tensor.
+
+    Some operators return sequences or optional values only.
     """
     return all(any(kind.startswith("tensor") for kind in each.types) for each in schema.outputs)
 
 
 def _value_inputs(node: NetworkNode) -> list[str]:
-    """Return the names of the inputs of which a node reads more than the type."""
+    """Return the names of those inputs whose elements or sizes a node reads, not only their
+    type.
+    """
     type_only = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
     return [name for i, name in enumerate(node.proto.input) if name and i not in type_only]
 
@@ -200,12 +213,14 @@ def has_graphs(node: NetworkNode) -> bool:
 def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
     """Set the types of a node's outputs, and their values if these are known before a run.
 
-    A value that was folded from initializers alone is kept in ``network.arrays`` for later graphs.
+    An output that depends on initializers alone is kept in ``network.arrays`` for later graphs.
 
     Args:
-        network, node: the node and its network.
-        facts: the facts so far, which are extended.
-        define: computes the outputs; if it returns None, ONNX's reference evaluator does.
+        network: the network of the node.
+        node: the node.
+        facts: the known types and values, which are extended.
+        define: computes the output arrays of a node; if it returns None, ONNX's reference evaluator
+            computes them.
 
     Raises:
         ModelError: the node is not as ONNX defines it, or its inputs do not fit.
@@ -240,7 +255,9 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
 
 
 def _check_node(network: Network, node: NetworkNode) -> None:
-    """Check by ONNX's checker that a node is valid; each of the model's own nodes is checked once.
+    """Check with ONNX's checker that a node is valid.
+
+    Each of the model's own nodes is checked once.
 
     Raises:
         ModelError: the node is invalid.
@@ -270,20 +287,21 @@ def _checker(ir_version: int, *opsets: tuple[str, int]) -> onnx.checker.C.Checke
 def _infer_types(
     network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts, static: bool
 ) -> dict[str, TypeProto]:
-    """Return the types of a node's outputs by name, as ONNX's inference gives them.
+    """Return the types that ONNX's inference gives for a node's outputs, by name.
 
-    Several definitions of the operator are tried (``_inferring``); the first that accepts the node
-    counts.
+    ONNX may have several definitions of the operator. Those of ``_inferring`` are tried in order,
+    until one accepts the node.
 
     Args:
-        network, node, facts: as for ``infer_node``.
+        network, node, facts: the arguments of ``infer_node``.
         schema: ONNX's definition of the operator.
-        static: whether the node is computed before a run; if so, inference without the values of
-            its inputs is the last try.
+        static: whether the node is computed before a run. If so, inference without the values of
+            its inputs is tried last.
 
     Raises:
-        InputsRefused: no inference takes the sizes of the inputs; the operator itself may.
-        ModelError: the node is wrong.
+        InputsRefused: ONNX's inference reports an error for the shapes of the inputs. VTensor's
+            operator may accept them.
+        ModelError: the node is wrong in another way.
     """
     if attribute_error := attribute_fault(node.proto):
         raise node_error(network, node, attribute_error)
@@ -321,10 +339,10 @@ def _infer_types(
 def _infer_function(
     node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
 ) -> dict[str, TypeProto]:
-    """Return the types of the outputs that have no rank in ``types``, inferred by ONNX's function.
+    """Return the types of those outputs of a node that have no rank in ``types``, by name.
 
-    The function is the body of other operators by which ONNX defines this one. Empty if inference
-    fails.
+    ONNX defines the node's operator by a function, which consists of other operators; the types are
+    inferred from these. Empty if inference fails.
     """
     unknown = [
         name
@@ -348,12 +366,14 @@ def _infer_function(
 
 @lru_cache(maxsize=64)
 def _imports(*opsets: tuple[str, int]) -> list[onnx.OperatorSetIdProto]:
-    """Return ONNX's operator set imports for pairs of a domain and its version."""
+    """Return the ``OperatorSetIdProto`` of each pair (domain, version)."""
     return [helper.make_opsetid(domain, version) for domain, version in opsets]
 
 
 def _history(domain: str, name: str) -> Iterator[onnx.defs.OpSchema]:
-    """Yield all definitions of an operator, newest first, except those that only withdraw it."""
+    """Yield ONNX's definitions of an operator from all opsets, newest first, without deprecated
+    ones.
+    """
     until = sys.maxsize >> 32  # ONNX's versions are 32 bits
     while until:
         try:
@@ -367,12 +387,12 @@ def _history(domain: str, name: str) -> Iterator[onnx.defs.OpSchema]:
 
 @cache
 def _inferring(schema: onnx.defs.OpSchema) -> Sequence[onnx.defs.OpSchema]:
-    """Return the definitions of an operator whose inference is tried, in order; the last is
-    ``schema``.
+    """Return the definitions of an operator whose type inference is tried, in this order.
 
-    The first is the newest one that has inference, the same inputs and at least the attributes of
-    ``schema``. Some definitions have no inference or a wrong one (a window that begins in the pads,
-    an axis that counts from the end), which a later opset corrected.
+    The last is ``schema``. Before it comes the newest definition that has inference, the same
+    inputs and at least the attributes of ``schema``. It is needed since some definitions have no
+    inference, or one with a fault that a later opset corrected: for a window that begins in the
+    pads, or for an axis that counts from the end.
     """
     for later in _history(schema.domain, schema.name):
         same = [x.name for x in later.inputs] == [x.name for x in schema.inputs]
@@ -385,7 +405,7 @@ def _inferring(schema: onnx.defs.OpSchema) -> Sequence[onnx.defs.OpSchema]:
 def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeProto:
     """Return a node in which absent attributes have their default values.
 
-    Some of ONNX's inference takes an absent attribute for 0.
+    ONNX's inference of some operators takes 0 for an absent attribute, whatever its default.
     """
     present = {attribute.name for attribute in node.attribute}
     defaults = [value for name, value in _defaults(schema).items() if name not in present]
@@ -399,20 +419,20 @@ def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeP
 
 @cache
 def _defaults(schema: onnx.defs.OpSchema) -> Mapping[str, AttributeProto]:
-    """Return the default values of an operator's attributes, by name; attributes without one are
-    absent.
+    """Return the default value of each attribute of an operator that has one, by the attribute's
+    name.
     """
     values = {name: attribute.default_value for name, attribute in schema.attributes.items()}
     return {name: value for name, value in values.items() if value.type}
 
 
 def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
-    """Compute the outputs of a node whose types are known, and set them in ``facts`` as constants.
+    """Compute the outputs of a node and set them in ``facts`` as constants.
 
-    Nothing happens if an input is not known before a run.
+    The types of the outputs are known. Nothing happens if an input is not known before a run.
 
     Args:
-        network, node, facts, define: as for ``infer_node``.
+        network, node, facts, define: the arguments of ``infer_node``.
 
     Raises:
         ModelError: the outputs cannot be computed.
@@ -436,11 +456,10 @@ def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> N
 
 
 def _constant(network: Network, node: NetworkNode, held: int) -> Array | None:
-    """Return the value of a small ``Constant`` node without ONNX's checks: some models have
-    hundreds.
+    """Return the value of a small ``Constant`` node without ONNX's checks, which are slow.
 
-    None if ONNX has to check the node, or if the value and ``held`` bytes exceed the network's
-    budget.
+    Some models have hundreds of such nodes. None if ONNX has to check the node, or if the value and
+    the ``held`` bytes in use together exceed ``network.max_bytes``.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
@@ -471,7 +490,7 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
 
     Raises:
         ModelError: its indices, values and sizes do not fit together.
-        BudgetError: the value and ``held`` bytes exceed the network's budget.
+        BudgetError: the value, in addition to ``held`` bytes in use, exceeds the network's budget.
     """
     proto = node.proto
     if proto.op_type != "Constant" or node.domain or proto.input or len(proto.output) != 1:
@@ -492,9 +511,9 @@ def _sparse_constant(network: Network, node: NetworkNode, held: int) -> Array | 
 def _keep_values(
     network: Network, node: NetworkNode, facts: Facts, results: Sequence[Array | Original]
 ) -> None:
-    """Set ``results`` as the constants that a node's outputs are.
+    """Set a node's outputs in ``facts`` as constants with the elements ``results``.
 
-    If the node reads initializers alone, the network keeps them for later graphs, too.
+    If the node reads initializers alone, the network keeps ``results`` for later graphs, too.
     """
     # A value inside a function may have another name in the next graph.
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
@@ -509,8 +528,9 @@ def _keep_values(
 
 
 def _transposed(node: NetworkNode, facts: Facts) -> Original | None:
-    """Return the output of a Transpose of a deferred array, which stays unread; None for other
-    nodes.
+    """Return a Transpose's output, an ``Original``, if its input is a deferred array not read yet.
+
+    The input stays unread. None for any other node.
     """
     if node.domain or node.proto.op_type != "Transpose":
         return None
@@ -525,7 +545,7 @@ def _transposed(node: NetworkNode, facts: Facts) -> Original | None:
 def _is_view(array: Array | Original, node: NetworkNode, facts: Facts) -> bool:
     """Return whether a node's output takes no memory of its own.
 
-    It then repeats one element, or shares the memory of an input. False for an ``Original``.
+    True if the output repeats one element or shares an input's memory. False for an ``Original``.
     """
     if isinstance(array, Original):
         return False
@@ -535,24 +555,26 @@ def _is_view(array: Array | Original, node: NetworkNode, facts: Facts) -> bool:
 
 @cache
 def _itemsize(elem_type: int) -> int | None:
-    """Return the bytes of an element of an ONNX type, or None for a type that no tensor has."""
+    """Return the number of bytes of an element of an ONNX type; None for a type that no tensor
+    has.
+    """
     if elem_type not in helper.get_all_tensor_dtypes():
         return None
     return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).itemsize
 
 
 def check_budget(network: Network, what: str, name: str, facts: Facts, held: int = 0) -> None:
-    """Check that a value and ``held`` bytes are within the network's budget.
+    """Check that a value, together with ``held`` other bytes, takes at most ``network.max_bytes``.
 
     Args:
         network: the network.
         what: the node or input, for the error.
         name: the value; nothing is checked if its size is unknown.
         facts: the known types.
-        held: bytes in use.
+        held: bytes of other values, in use already.
 
     Raises:
-        BudgetError: they exceed ``network.max_bytes``.
+        BudgetError: the value's bytes and ``held`` together exceed ``network.max_bytes``.
     """
     sizes, kind = facts.sizes(name), facts.types[name].tensor_type
     itemsize = _itemsize(kind.elem_type)
@@ -568,7 +590,10 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
 
 
 def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define) -> list[Array]:
-    """Return the outputs of a node whose inputs are known; ``define`` is as for ``infer_node``."""
+    """Return the output arrays of a node whose inputs are known.
+
+    ``define`` is the argument of ``infer_node``.
+    """
     attributes = {a.name: a for a in node.proto.attribute}
     op_type = "" if node.domain else node.proto.op_type
     if op_type in _SIZES:
@@ -581,7 +606,8 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define)
     if op_type == "Constant" and "value" in attributes:
         return [tensor_array(attributes["value"].t, network.files)]
     if op_type == "ConstantOfShape":
-        # A view of one element: memory is allocated once, in the layout that a library asks for.
+        # A view that repeats one element: memory is only allocated when a library asks for a layout
+        # of it.
         value = attributes.get("value")
         element = np.zeros(1, np.float32) if value is None else tensor_array(value.t, network.files)
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]

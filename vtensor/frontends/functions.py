@@ -1,7 +1,7 @@
 """Functions: operators that are defined by other operators, by ONNX or by the model itself.
 
-If VTensor lacks the operator, the function's body replaces the call: nodes whose names, and whose
-values' names, begin with the name of the calling node.
+If VTensor lacks the operator, the nodes of the function's body replace the node that calls it. The
+names of these nodes and of their values begin with the name of the calling node.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
     """Return the function that a node calls: the model's own, or ONNX's if VTensor lacks the
     operator.
 
-    None if there is no function, or while types are unknown that ONNX's body depends on.
+    None if there is no such function, or if ONNX's function depends on types that are unknown yet.
 
     Raises:
         ModelError: the model's function has fewer inputs than the node, or reads a value that it
@@ -69,11 +69,11 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
 
 
 def _onnx_function(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | None:
-    """Return the function by which ONNX defines a node's operator, or None.
+    """Return the function by which ONNX defines a node's operator.
 
-    It is the newest version up to the node's opset, or else the oldest. None if ONNX has no
-    function for the operator or for the types of these inputs, or if the rank of an input is
-    unknown.
+    Of several versions, it is the newest one up to the node's opset, or else the oldest. None if
+    ONNX has no function for the operator, or none for the types of the node's inputs. None also if
+    the function depends on types and the rank of an input is unknown.
     """
     if schema.has_function:
         version = _version(schema.function_opset_versions, node)
@@ -90,7 +90,7 @@ def _onnx_function(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProt
     except Exception as error:  # bindings raise errors of any kind
         pass_signals(error)
         return None
-    return _parsed(body) if body else None  # ONNX has none for these types: the node is missing
+    return _parsed(body) if body else None  # None: ONNX has no function for these types
 
 
 def _parsed(function: bytes) -> FunctionProto:
@@ -100,18 +100,20 @@ def _parsed(function: bytes) -> FunctionProto:
 
 
 def _version(available: Sequence[int], node: NetworkNode) -> int:
-    """Return the newest available version up to the node's opset, or else the oldest."""
+    """Return the newest of the versions ``available`` up to the node's opset, or else the
+    oldest.
+    """
     wanted = node.opsets[node.domain]
     return max((v for v in available if v <= wanted), default=min(available))
 
 
 def call(node: NetworkNode, function: FunctionProto, taken: TakenNames) -> list[NetworkNode]:
-    """Return the nodes of a function in place of the node that calls it.
+    """Return copies of a function's nodes that replace the node that calls it.
 
     Args:
         node: the calling node.
         function: the function's body.
-        taken: every name of a value or a node; new ones are added.
+        taken: the names of all values and nodes; the names of new ones are added to it.
 
     Raises:
         ModelError: the body is inconsistent.

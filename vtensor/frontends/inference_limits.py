@@ -11,10 +11,11 @@ from onnx import NodeProto, TensorProto, TypeProto, helper
 
 from vtensor.frontends.tensors import MAX_RANK
 
-#: Largest number of elements of a one-dim tensor of integers that may be a shape.
+#: Largest number of elements of a one-dim tensor of integers of which inference gets the size.
 _MAX_SHAPE_ELEMENTS = 4096
 
-#: Prefix of the name of a size that inference must not know; no model's own name begins with it.
+#: Prefix of the symbol that stands for a size that inference must not know. No model's own name
+#: begins with it.
 _HIDDEN_SIZE = "\0long "
 
 
@@ -36,10 +37,11 @@ _EQUATION = rf"{_TERM}(,{_TERM})*(->{_TERM})?"
 
 
 def attribute_fault(node: NodeProto) -> str:
-    """Return what is wrong with a node's attributes for any operator, or an empty text.
+    """Return what is wrong with a node's attributes, whatever its operator; empty if nothing is.
 
-    ONNX's inference does not check such attributes. It keeps 32 bits of some axes and accesses
-    memory at the result, makes as many outputs as an attribute says, and trusts texts.
+    ONNX's inference does not check such attributes. It cuts some axes to 32 bits and uses the
+    result as an index into memory; it makes as many outputs as an attribute says; and it trusts
+    texts.
     """
     for attribute in node.attribute:
         name = attribute.name
@@ -63,10 +65,10 @@ def attribute_fault(node: NodeProto) -> str:
 
 
 def bounded(kind: TypeProto) -> TypeProto:
-    """Return a type for ONNX's inference: a long one-dim int64 tensor gets a symbol as its size.
+    """Return a type for ONNX's inference in which a long one-dim int64 tensor has a symbolic size.
 
-    The tensor may be used as a shape, and inference would make as many dims as it has elements.
-    Other types stay as they are.
+    Such a tensor may be used as a shape, and inference would then make a dim for each of its
+    elements. Other types are returned as they are.
     """
     dims = kind.tensor_type.shape.dim
     if kind.tensor_type.elem_type != TensorProto.INT64 or len(dims) != 1:
@@ -77,7 +79,7 @@ def bounded(kind: TypeProto) -> TypeProto:
 
 
 def unbounded(kind: TypeProto) -> TypeProto:
-    """Put the sizes that ``bounded`` has replaced back into a type, and return the type."""
+    """Undo ``bounded``: restore the sizes in the type itself, and return the type."""
     for dim in kind.tensor_type.shape.dim:
         if dim.dim_param.startswith(_HIDDEN_SIZE):
             dim.dim_value = int(dim.dim_param.removeprefix(_HIDDEN_SIZE))

@@ -1,11 +1,11 @@
 """Names for dims: axes of values are unified by union-find, and each class gets one name.
 
-ONNX numbers axes; operators here go by names. Every node says, through its operator's ``Spelling``,
-which axes are one dim, which names some must have and which names others might have. A class takes
-its first fixed name, else a hint, else a fresh one, always so that no value has one name twice. If
-that is impossible (x + x^T), the value gets a second name for its second axis, and each node that
-needs another one sees the value under names of its own (``local_names``): a Rename, which moves
-nothing.
+ONNX numbers axes; operators here go by names. Every node declares, through its operator's
+``Spelling``, which axes are one dim, which names some axes must have (fixed) and which names others
+might have (hints). All axes that are one dim form a class. A class takes its first fixed name, else
+a hint, else a fresh name, always so that no value has one name twice. If that is impossible (x +
+x^T), the value's second axis gets another name. A node that needs other names sees the value
+through a Rename, which moves no data, under names of its own (``local_names``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from vtensor.language.records import dataclass
 
 Names = tuple[str, ...]
-#: Key of a value while names are found: its name, or for a constant, a key for each use.
+#: Key of a value while dim names are found: its name; a constant has one key for each node input
+#: that reads it.
 Key = Hashable
 K = TypeVar("K", bound=Hashable)
 #: An axis of a value: the value and the number of the axis.
@@ -26,7 +27,7 @@ Position = tuple[Key, int]
 
 
 class UnionFind:
-    """Disjoint sets with path halving; the representative is the member that came first.
+    """Disjoint sets with path halving; a set's representative is its member that was added first.
 
     >>> sets = UnionFind()
     >>> sets.join("a", "b"); sets.join("c", "b")
@@ -57,14 +58,17 @@ class UnionFind:
 
 @dataclass(eq=False)
 class NodeNaming:
-    """A node while names are found: the ``Naming`` that its operator's ``Spelling`` gets and fills.
+    """What one node declares about the dim names of its inputs and outputs.
+
+    It is the ``Naming`` that the ``Spelling`` of the node's operator gets and fills.
 
     Args:
         opset: version of ONNX's operators.
-        keys: the value of each role, ``x0`` for input 0, ``y0`` for output 0.
-        ranks: number of axes by role.
-        read_attribute: returns an attribute's value, or the default.
-        pairs: pairs of axes that are one dim; an axis is a role and a number.
+        keys: the key of each value of the node, by the value's role: ``x0`` for input 0, ``y0`` for
+            output 0.
+        ranks: number of axes of each value, by role.
+        read_attribute: returns an attribute's value, given its name and a default.
+        pairs: pairs of axes that are one dim; an axis is (role, index from 0).
         fixed: by role, the names that the axes must have.
         hints: by role, names for axes that get no other name.
     """
@@ -93,28 +97,38 @@ class NodeNaming:
         return self.ranks.get(role, 0)
 
     def name(self, role: str, names: str) -> None:
-        """Fix the names of the axes of a role, ``names`` separated by spaces; ignored for another
-        rank.
+        """Fix the dim names of the axes of a value, given by its role (``x0``: input 0).
+
+        ``names`` has a name for each axis, in order, separated by spaces. If there are more or
+        fewer names than axes, the call has no effect.
         """
         if len(names.split()) == self.rank(role):
             self.fixed.setdefault(role, tuple(names.split()))
 
     def same(self, role: str, position: int, other: str, other_position: int) -> None:
-        """Declare that two axes, of the roles ``role`` and ``other``, are one dim.
+        """Declare that two axes of the node's values are one dim.
 
-        Negative positions count from the end. Ignored if an axis does not exist.
+        They are axis ``position`` of the value with role ``role`` (``x0``: input 0), and axis
+        ``other_position`` of ``other``. A negative index counts from the end. If an axis does not
+        exist, the call has no effect.
         """
         a, b = self._position(role, position), self._position(other, other_position)
         if a is not None and b is not None:
             self.pairs.append((a, b))
 
     def hint(self, role: str, names: str) -> None:
-        """Suggest names for axes of a role that get no other name; ignored for another rank."""
+        """Suggest dim names for those axes of a value that get no other name.
+
+        The arguments are those of ``name``.
+        """
         if len(names.split()) == self.rank(role):
             self.hints.setdefault(role, tuple(names.split()))
 
     def _position(self, role: str, position: int) -> tuple[str, int] | None:
-        """Return an axis of a role, counted from the start, or None if it does not exist."""
+        """Return (role, index from 0) of a value's axis; None if it does not exist.
+
+        A negative ``position`` counts from the last axis.
+        """
         rank = self.rank(role)
         return (role, position % rank) if -rank <= position < rank else None
 
@@ -139,15 +153,15 @@ class _Class:
 def assign_names(
     ranks: Mapping[K, int], nodes: Iterable[NodeNaming], pinned: Mapping[K, Names] | None = None
 ) -> dict[K, Names]:
-    """Name every axis of every value.
+    """Return a dim name for every axis of every value.
 
     Args:
-        ranks: number of axes by value, in the order in which values appear.
-        nodes: the nodes, in running order, with what their spellings have declared.
-        pinned: prescribed names of the axes of some values; they come before all fixed names.
+        ranks: number of axes of each value, by its key, in the order in which values appear.
+        nodes: the declarations of the nodes, in the order in which the nodes run.
+        pinned: prescribed names of the axes of some values; they take precedence over fixed names.
 
     Returns:
-        The names of each value's axes, no name twice in a value.
+        The names of each value's axes, by the value's key. No name is twice in a value.
     """
     sets = UnionFind()
     for key, rank in ranks.items():
@@ -176,11 +190,14 @@ def _collect(
     nodes: Sequence[NodeNaming],
     pinned: Mapping[K, Names],
 ) -> None:
-    """Set the first fixed name and the first hint of each class: of ``pinned``, then of the nodes.
+    """Set ``fixed`` and ``hint`` of each class to the first fixed name and the first hint of its
+    axes.
+
+    Names in ``pinned`` count as fixed and come before those of the nodes.
 
     Args:
-        sets: the unified axes, each a value and a number.
-        classes: the classes by representative, which are changed.
+        sets: the sets of axes that are one dim; an axis is (key of its value, index from 0).
+        classes: the class of each set, by the set's representative; they are changed.
         nodes: the nodes, in running order.
         pinned: prescribed names of the axes of some values.
     """
@@ -198,9 +215,10 @@ def _collect(
 
 
 def _name_classes(classes: Mapping[Hashable, _Class]) -> None:
-    """Name classes: fixed names first, then hints, then fresh ones.
+    """Set the name of each class: classes with a fixed name first, then those with a hint, then
+    others.
 
-    Classes of axes of one value get different names.
+    Two classes that share a value get different names.
     """
     for entry in classes.values():
         if all(classes[root].name != entry.fixed for root in entry.neighbours):
@@ -225,7 +243,7 @@ def _first_free(stem: str, taken: Callable[[str], bool]) -> str:
 
 
 def _distinct(names: Sequence[str]) -> Names:
-    """Return the names, with a number appended to each one that occurs before.
+    """Return the names; a name that has occurred earlier in the list gets a number appended.
 
     >>> _distinct(["A", "A", "B"])
     ('A', 'A1', 'B')
@@ -238,15 +256,16 @@ def _distinct(names: Sequence[str]) -> Names:
 
 
 def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Names]:
-    """Return the names under which one node sees its operands, by role.
+    """Return the dim names under which one node sees its operands, by role (``x0``: input 0).
 
-    They are the assigned ones, unless the node fixes other names, or two axes that are one dim to
-    the node have different names. Then its fixed names come first, next those of its outputs; dims
-    that are different to the node get different names.
+    They are the assigned names if these agree with what the node declares. They do not agree if the
+    node fixes other names, or if two axes that are one dim to the node have different names. Then
+    the node's fixed names take precedence, next the names of its outputs. Axes that are different
+    dims of one operand get different names.
 
     Args:
-        node: the node, with what its spelling has declared.
-        assigned: names of the axes of each value.
+        node: what the node declares.
+        assigned: dim names of the axes of each value, by the value's key.
     """
     result = {role: assigned[key] for role, key in node.keys.items()}
     agree = all(result[a][p] == result[b][q] for (a, p), (b, q) in node.pairs)
@@ -272,8 +291,10 @@ def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Na
 
 
 def _neighbours(sets: UnionFind, node: NodeNaming, root: Hashable) -> Iterable[Hashable]:
-    """Yield the classes that share an operand of the node with class ``root``, by
-    representative.
+    """Yield the representative of each other set that has an axis in an operand together with
+    ``root``.
+
+    ``root`` is the representative of a set of ``sets``; the operands are those of ``node``.
     """
     for role in node.keys:
         roots = [sets.find((role, position)) for position in range(node.rank(role))]

@@ -53,19 +53,20 @@ from vtensor.storage.budget import max_bytes_of
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
-#: Texts that exporters write for a size without a name; texts without a letter or digit are, too.
+#: Texts that exporters write for a size without a name. A text without letters and digits counts as
+#: one, too.
 _NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
 @dataclass(frozen=True)
 class InputType:
-    """A declared input.
+    """The type that the model declares for an input.
 
     Attributes:
         dtype: element type.
         elem_type: ONNX's number of the element type.
-        sizes: each a number, the name of a symbol, or None for neither; None if no rank is
-            declared.
+        sizes: the size of each axis: a number, the name of a symbol, or None for neither. None
+            instead of a tuple if no rank is declared.
     """
 
     dtype: str
@@ -78,10 +79,12 @@ class NetworkNode:
     """A node with a unique name.
 
     Attributes:
-        name: the name; no other node has it, and no value except an output of the node.
+        name: the name. No other node has it; no value has it, except an output of this node.
         proto: the ONNX node.
-        opsets: version by domain; for a node of a function, the function's.
-        origin: the node that this one is a part of, if a function or a loop was expanded.
+        opsets: opset version by domain; for a node from a function's body, those that the function
+            imports.
+        origin: the node that this one and others have replaced, if it comes from a function or from
+            control flow; None for the model's own nodes.
     """
 
     name: str
@@ -106,9 +109,7 @@ class NetworkNode:
 
     @cached_property
     def key(self) -> FunctionKey:
-        """Key of the node's operator in ``Network.functions``, which has it if the node calls a
-        function.
-        """
+        """Key of the operator; in ``Network.functions`` if the model defines the operator."""
         return self.domain, self.proto.op_type, self.proto.overload
 
     @property
@@ -126,8 +127,10 @@ class NetworkNode:
 
     @cached_property
     def described(self) -> str:
-        """Operator and name for errors, followed by those of the model's own node that it is part
-        of.
+        """Operator and name of this node, for errors.
+
+        If the node comes from a function or control flow, the model's own node that it is a part of
+        follows.
 
         >>> print(NetworkNode("a", NodeProto(op_type="Relu")).described)
         Relu 'a'
@@ -159,19 +162,21 @@ class Network:
 
     Attributes:
         label: name of the model in errors.
-        opsets: version by domain.
-        arrays: initializers, and values that were folded from them alone.
-        declared: types that the model itself declares, by value.
+        opsets: opset version by domain.
+        arrays: the initializers, and values that were computed from them alone, by name.
+        declared: types that the model itself declares, by the value's name.
         used: names of the values that a node or the caller reads.
         files: files of external data; None for a model from memory without a root.
         max_bytes: limit of the constants that are computed, in bytes.
         functions: the model's own functions.
         stored: the text of a graph that the model carries.
-        deferred: the model's arrays that are read later, or from other files.
-        folded: names in ``arrays`` that were computed and take memory of their own.
+        deferred: the model's arrays that are read on demand, or from other files.
+        folded: names of those ``arrays`` that were computed and take memory of their own.
         checked: names of the nodes that ONNX's checker has accepted.
-        local: cached results of ``local_of``: dim names by role, by the node's name and ranks.
-        computed: cached results of ``defined_outputs``; None if no operator computes the outputs.
+        local: cached results of ``local_of``: dim names of a node's operands by role. The keys hold
+            the node's name and the ranks of its values.
+        computed: cached results of ``defined_outputs``: output arrays, or None if no operator of
+            VTensor computes them.
         overridable: inputs that initializers give a default; they are not in ``inputs``.
     """
 
@@ -197,8 +202,9 @@ class Network:
     overridable: Mapping[str, InputType] = field(default_factory=dict)
 
     def overriding(self, names: Collection[str]) -> Network:
-        """Return the network as it was read, but ``names`` of ``overridable`` are inputs without a
-        default.
+        """Return the network as it was read, with ``names`` as inputs that have no default.
+
+        ``names`` are in ``overridable``.
         """
         dropped = {*names, *self.producers}  # a folded value may depend on a default
         arrays = {name: a for name, a in self.arrays.origins().items() if name not in dropped}
@@ -216,7 +222,7 @@ class Network:
 
     @cached_property
     def producers(self) -> dict[str, NetworkNode]:
-        """The node that computes each value, by value."""
+        """The node that computes a value, by the value's name."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     def value_names(self) -> set[str]:
@@ -238,7 +244,7 @@ def read_network(
         model: path of a file, its bytes, a ModelFile, or a ModelProto.
         max_bytes: limit of the constants that are computed, in bytes; None is a Session's default.
         external_data_root: folder of external data; None is the model's folder.
-        earlier: arrays that an earlier read of the same bytes has deferred already.
+        earlier: the deferred arrays of an earlier read of the same bytes, which are used again.
 
     Raises:
         ModelError: the model is missing, no ONNX, cut short, or its graph is inconsistent.
@@ -274,9 +280,9 @@ def _path(given: str | os.PathLike[str]) -> Path:
 
 
 def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
-    """Return a model as ONNX parses it, its name in errors, its path, and its bytes in parts.
+    """Return (model as ONNX parses it, its name in errors, its path, its bytes as ``Parts``).
 
-    The path is None, and the parts are empty, for a ModelProto.
+    For a ModelProto, the path is None and the ``Parts`` are empty.
 
     Raises:
         ModelError: the model cannot be parsed.
@@ -315,7 +321,7 @@ def _network(
         label: name of the model in errors.
         files: files of external data; None for a model from memory without a root.
         max_bytes: limit of the constants that are computed, in bytes.
-        have: arrays that an earlier read has deferred already, by name.
+        have: the deferred arrays of an earlier read, by name; they are used again.
 
     Raises:
         ModelError: the model is inconsistent.
@@ -387,7 +393,7 @@ def _add_sparse(
     """Add the sparse initializers of a graph to ``arrays`` as dense arrays.
 
     Raises:
-        ModelError: a name is there twice or missing, or a tensor is inconsistent.
+        ModelError: a tensor has no name or that of another initializer, or is inconsistent.
         BudgetError: the dense arrays take more than ``max_bytes`` together.
     """
     for sparse in graph.sparse_initializer:
@@ -437,10 +443,11 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
 
 
 def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
-    """Return the inputs that a run is given: those without an initializer.
+    """Return the inputs that the caller must give to a run, by name: those without an initializer.
 
     Raises:
-        ModelError: an input has no name or another's, or is no tensor of a supported type.
+        ModelError: an input has no name or the same name as another input, or is no tensor of a
+            supported type.
     """
     inputs: dict[str, InputType] = {}
     for value in graph.input:
@@ -470,8 +477,8 @@ def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
 def _overridable(graph: GraphProto, arrays: Mapping[str, Array | Original]) -> dict[str, InputType]:
     """Return the inputs that an initializer gives a default, with the types that they declare.
 
-    An input has the type and sizes of its default instead if its declared type is one that no input
-    may have, or contradicts the default.
+    If the declared type is one that no input may have, or contradicts the default, the input has
+    the type and sizes of its default.
     """
     inputs: dict[str, InputType] = {}
     for value in graph.input:
@@ -489,9 +496,9 @@ def _overridable(graph: GraphProto, arrays: Mapping[str, Array | Original]) -> d
 
 
 def _symbol(name: str) -> str | None:
-    """Return the name of a size, or None for a placeholder; equal names mean equal sizes.
+    """Return a declared size's name if equal names mean equal sizes; None for a placeholder.
 
-    Exporters write one placeholder for all sizes that they do not know, which need not be equal.
+    Exporters write one placeholder for all sizes that they do not know; these need not be equal.
 
     >>> _symbol("batch"), _symbol("unk__7"), _symbol("?"), _symbol("None")
     ('batch', 'unk__7', None, None)
@@ -518,12 +525,13 @@ def reads_of(node: NodeProto) -> set[str]:
 def needed(
     nodes: Sequence[NetworkNode], outputs: Iterable[str]
 ) -> tuple[list[NetworkNode], set[str]]:
-    """Return the nodes that outputs need, in running order, and the names of all values that are
-    read.
+    """Return (nodes, names): the nodes that ``outputs`` need, and the values that are read.
+
+    The nodes are in the order in which they can run.
 
     Args:
-        nodes: nodes in running order.
-        outputs: names of values, which count as read.
+        nodes: nodes in an order in which they can run.
+        outputs: names of the values that are delivered; they count as read.
     """
     used, needed_nodes = set(outputs), []
     for node in reversed(nodes):
@@ -541,17 +549,18 @@ def running_nodes(
     origin: NetworkNode | None = None,
     prefix: str = "",
 ) -> tuple[list[NetworkNode], set[str]]:
-    """Return the nodes that outputs need, in running order, and the names of all values that are
-    read.
+    """Return (nodes, names): the nodes that ``outputs`` need, and the values that are read.
+
+    The nodes are in an order in which they can run.
 
     Args:
         protos: ONNX nodes in any order.
         given: names of the values that no node computes.
         outputs: names of the values that are delivered.
         opsets: version by domain.
-        origin: the node that these nodes are a part of; its name begins theirs. None for the
-            model's own nodes.
-        prefix: the part of their names that follows.
+        origin: the node that these nodes are a part of: their names begin with its name and a
+            slash. None for the model's own nodes.
+        prefix: what their names have after that slash, before their own names.
 
     Raises:
         ModelError: a value is defined twice or nowhere, or a node has a domain without a version.
@@ -581,10 +590,10 @@ def running_nodes(
 
 
 def _spell_plainly(node: NodeProto) -> None:
-    """Write ONNX's own domain as the empty name, and sparse initializers as ``Constant`` nodes.
+    """Change a node, and all graphs inside of it, to the spelling that ONNX's tools know.
 
-    This applies to a node and to all graphs inside of it. ONNX's checker and inference know the
-    domain by the empty name alone.
+    ONNX's own domain becomes the empty name, the only one that its checker and inference know.
+    Sparse initializers become ``Constant`` nodes.
     """
     if node.domain:
         node.domain = domain_of(node)
@@ -600,7 +609,10 @@ def _spell_plainly(node: NodeProto) -> None:
 
 
 def _check_text(*texts: object) -> None:
-    """Raise ModelError if a name is no text: protobuf returns bytes for invalid UTF-8."""
+    """Raise ModelError if a name is no text.
+
+    Protocol buffers return bytes for invalid UTF-8.
+    """
     for text in texts:
         if not isinstance(text, str):
             raise ModelError(f"the name {text!r} is not valid UTF-8")
@@ -609,7 +621,9 @@ def _check_text(*texts: object) -> None:
 def _running_order(
     nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]
 ) -> list[int]:
-    """Return the indices of the nodes in running order: the file's own order if that is valid.
+    """Return the indices of the nodes in an order in which they can run.
+
+    It is the file's own order if that is valid.
 
     Args:
         nodes: the nodes.
@@ -645,10 +659,10 @@ def _running_order(
 def _with_unique_names(
     nodes: Sequence[NodeProto], order: Iterable[int], given: set[str], prefix: str
 ) -> Iterator[tuple[str, NodeProto]]:
-    """Yield the nodes, in this order, with unique names.
+    """Yield (unique name, node) for each node, in the order ``order``.
 
-    A name is ``prefix`` and the node's own, or ``op_type:index`` for a node without one. It may be
-    that of the node's own output, not that of another value.
+    A name is ``prefix`` followed by the node's own name, or by ``op_type:index`` if the node has
+    none. No value has the same name, except an output of the node.
     """
     taken, counts = set[str](), dict[str, int]()
     values = {name for node in nodes for name in node.output}

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from vtensor.frontends.files.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
 
-#: Size in place of an open one when operators compute sizes; image networks halve it five times.
+#: The size that takes the place of an open one when operators compute sizes. It is 2**5, since
+#: networks for images halve sizes five times.
 EXAMPLE_SIZE = 32
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
@@ -49,12 +50,13 @@ def load_onnx(
 
     Args:
         model: path of a file, its bytes, or a ModelProto.
-        shapes: sizes of inputs by name; needed for the inputs that declare symbolic ones. An
-            initializer that is an input as well becomes an input of the graph if it is named here.
-        values: values of inputs by name, which become constants; needed for the inputs whose values
-            decide shapes.
-        reference: whether nodes whose operators VTensor lacks become call-backs to ONNX's reference
-            evaluator, which are slow; False refuses them.
+        shapes: sizes of inputs, by the input's name; needed for each input that declares symbolic
+            sizes. An initializer that is declared as an input as well becomes an input of the graph
+            if it is named here.
+        values: values of inputs, by the input's name; such an input becomes a constant. Needed for
+            the inputs whose values decide shapes.
+        reference: what happens to nodes whose operators VTensor lacks. True: ONNX's reference
+            evaluator runs them, which is slow. False: an error is raised.
         max_bytes: limit of the constants that are computed, in bytes; None is a Session's default.
         external_data_root: the folder of the model's files of external data, as for a Session.
 
@@ -95,13 +97,13 @@ def load_onnx(
 
 
 class Model:
-    """An ONNX model, read and checked once; a graph is made of it for each combination of sizes.
+    """An ONNX model that is read and checked once, and makes a graph for each combination of sizes.
 
     Args:
         model: path of a file, its bytes, a ModelFile, or a ModelProto, which must not change
             afterwards.
-        reference, max_bytes, external_data_root: as for ``load_onnx``.
-        earlier: arrays that an earlier read of the same bytes has deferred already.
+        reference, max_bytes, external_data_root: the arguments of ``load_onnx``.
+        earlier: the deferred arrays of an earlier read of the same bytes, which are used again.
 
     Raises:
         ModelError: the model is missing, damaged, or not valid ONNX.
@@ -121,18 +123,20 @@ class Model:
             model, max_bytes=max_bytes, external_data_root=external_data_root, earlier=earlier
         )
         self._deciding: dict[str, None] = {}
-        #: Whether operators compute all sizes, since ONNX's inference was wrong before.
+        #: Whether VTensor's operators compute all sizes, because ONNX's inference was wrong before.
         self._own_sizes = False
-        #: By node, how its operator's sizes differ from those of ONNX's inference.
+        #: By a node's name, a text that says how the sizes of its operator differ from ONNX's
+        #: inference.
         self.differences: dict[str, str] = {}
         self._earlier: dict[Hashable, NamedNetwork] = {}  # by ``_kind``
         ready()  # fills the registry, through which spellings are found
         stored = self._network.stored
-        #: The text of a graph that the model carries, and this graph; None without a text, and
-        #: no graph if the model's nodes are not what it is written as.
+        #: The text of the graph that the model carries, and that graph. Both are None if it carries
+        #: no text; the graph is None also if it does not give the model's nodes when it is written
+        #: as ONNX.
         self.text = stored
         self.stored = stored_graph(stored) if stored else None
-        #: The arrays that are read later.
+        #: The model's arrays that are read on demand, or from other files.
         self.deferred = self._network.deferred
 
     @property
@@ -145,7 +149,9 @@ class Model:
 
     @property
     def symbols(self) -> dict[str, tuple[int | str | None, ...] | None]:
-        """Sizes of each input as the model declares them: numbers, names, None for neither.
+        """Sizes of each input as the model declares them, by the input's name.
+
+        A size is a number, the name of an open size, or None for an open size without a name.
 
         The sizes are None instead of a tuple if no rank is declared.
         """
@@ -153,7 +159,9 @@ class Model:
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """Names of the inputs whose values decide shapes, as far as earlier graphs have shown."""
+        """Names of the inputs whose values decide shapes, as far as earlier calls of ``graph``
+        found out.
+        """
         return tuple(self._deciding)
 
     @property
@@ -169,10 +177,10 @@ class Model:
         return _kinds(self._network.overridable)
 
     def overriding(self, names: Collection[str]) -> Model:
-        """Return the model with ``names``, which are in ``overridable``, as inputs without a
-        default.
+        """Return a model in which the initializers ``names`` are inputs without a default.
 
-        It shares arrays and nodes with this model, but nothing that was computed from defaults.
+        ``names`` are in ``overridable``. The result shares arrays and nodes with this model, but
+        nothing that was computed from the defaults.
         """
         model = copy(self)
         model._network = self._network.overriding(names)
@@ -182,7 +190,7 @@ class Model:
         return model
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
-        """Return the graph for these sizes of inputs, and for the values of some.
+        """Return the graph for given sizes of inputs, and for given values of some inputs.
 
         Raises:
             UnsupportedOperatorError: VTensor lacks operators of the model; the error lists all of
@@ -200,9 +208,9 @@ class Model:
             raise
 
     def _graph(self, shapes: Shapes, values: Values) -> Graph:
-        """Return the graph for sizes and values of inputs.
+        """Return the graph for given sizes and values of inputs.
 
-        The dim names of an earlier graph of the same kind (``_kind``) are used if there is one.
+        If an earlier graph has the same key ``_kind``, its dim names are used again.
         """
         checked = self._checked_values(values)
         sizes = self._bound_sizes(
@@ -243,12 +251,12 @@ class Model:
     ) -> tuple[NamedNetwork, Graph]:
         """Name the dims of the network and build its graph.
 
-        If an operator's sizes differ from those of ONNX's inference, both are done again with the
-        operators' sizes.
+        If the sizes of an operator in VTensor differ from those of ONNX's inference, names and
+        graph are made again with the operators' sizes.
 
         Args:
             named_of: infers types and names dims; it returns the named network.
-            outputs: dim names of the graph's outputs, by output.
+            outputs: dim names of the graph's outputs, by the output's name.
 
         Returns:
             The named network and its graph.
@@ -267,10 +275,10 @@ class Model:
     def traced(
         self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
     ) -> Graph | None:
-        """Return the graph as ``graph`` makes it, for the symbolic sizes of a trace.
+        """Return the graph as ``graph`` makes it, but for the symbolic sizes of a trace.
 
-        None if the sizes contradict the model, which ``graph`` reports; if a function or control
-        flow is expanded, which may depend on sizes; or if the model carries its graph's text.
+        None in three cases. The sizes contradict the model; ``graph`` reports this. A function or
+        control flow is expanded, which may depend on sizes. Or the model carries its graph's text.
 
         Args:
             shapes: sizes of inputs, symbolic or not.
@@ -308,15 +316,16 @@ class Model:
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]
     ) -> tuple[frozenset[str], tuple[int, ...]]:
-        """Return a key that is equal for graphs of the same names and nodes.
+        """Return a key such that graphs with equal keys have the same dim names and nodes.
 
-        It holds the inputs that have a value, and the ranks of the inputs that declare none.
+        The key holds the names of the inputs that have a value, and the ranks of the inputs for
+        which the model declares no rank.
         """
         open_ranks = (name for name, kind in self._network.inputs.items() if kind.sizes is None)
         return frozenset(values), tuple(len(sizes[name]) for name in open_ranks)
 
     def _with_sizes(self, graph: Graph, shapes: Shapes) -> Graph:
-        """Return ``graph`` with the sizes of its inputs in ``shapes`` in place of the open ones."""
+        """Return ``graph`` with numbers from ``shapes`` in place of its inputs' open sizes."""
         sizes = {
             str(size): index(number)
             for name in graph.inputs
@@ -326,8 +335,9 @@ class Model:
         return graph.with_sizes(sizes) if sizes else graph
 
     def ports(self) -> tuple[list[Port], list[Port]]:
-        """Return the ports of the inputs and of the outputs, with the dim names of every
-        ``graph()``.
+        """Return the ports of the inputs and of the outputs.
+
+        Every graph that ``graph`` returns has these dim names at its inputs and outputs.
 
         Raises:
             ModelError: an output's element type is unknown or not supported.
@@ -346,7 +356,7 @@ class Model:
         return self._input_ports(), outputs
 
     def _input_ports(self) -> list[Port]:
-        """Return the ports of the inputs, with the dim names of every ``graph()``."""
+        """Return the ports of the inputs, with the dim names that all graphs have."""
         names = self._symbolic.names
         return [
             Port(name, dtype, shape or (), names[name], any_rank=shape is None)
@@ -354,8 +364,8 @@ class Model:
         ]
 
     def _promised(self) -> dict[str, Names]:
-        """Return the dim names of the outputs whose rank follows from the model alone, by
-        output.
+        """Return the dim names of the outputs whose rank follows from the model alone, by output
+        name.
         """
         facts = self._symbolic.facts
         promised = {}
@@ -378,15 +388,16 @@ class Model:
         values: Mapping[str, Array] | None = None,
         pinned: Mapping[Key, Names] | None = None,
     ) -> NamedNetwork:
-        """Infer the model's types for sizes of inputs, and name the dims of its values.
+        """Return the network for given sizes of inputs, with its types inferred and its dims named.
 
-        ONNX's inference gives the sizes. If it refuses the model, or an operator has made other
-        sizes before, the operators do.
+        The sizes of values come from ONNX's inference. They come from VTensor's operators if ONNX's
+        inference refuses the model, or if sizes of an operator have differed from it before.
 
         Args:
-            sizes: sizes of every input, None for an open one; None for an input of open rank.
+            sizes: the size of each axis of every input, None if open; None for an input of open
+                rank.
             values: values of inputs that are known before a run.
-            pinned: prescribed dim names, by value.
+            pinned: prescribed dim names of a value's axes, by the value's name.
         """
         from vtensor.frontends.builder import name_values
         from vtensor.frontends.expansion import infer
@@ -410,10 +421,9 @@ class Model:
     def _operators_accept(
         self, sizes: Mapping[str, Sequence[int | None] | None], values: Mapping[str, Array] | None
     ) -> bool:
-        """Return whether VTensor's operators accept the sizes of a model that ONNX's inference
-        refuses.
+        """Return whether VTensor's operators accept sizes of inputs that ONNX's inference refuses.
 
-        EXAMPLE_SIZE replaces open sizes.
+        EXAMPLE_SIZE takes the place of each open size.
         """
         from vtensor.frontends.expansion import infer
 
@@ -431,7 +441,8 @@ class Model:
         """Return the values of inputs as arrays.
 
         Raises:
-            InputError: there is no such input, or it has another element type or shape.
+            InputError: no input has a name that is given, or a value has another element type or
+                shape than its input.
         """
         inputs = self.inputs
         unknown = [str(name) for name in values if name not in inputs]
@@ -447,7 +458,10 @@ class Model:
         return checked
 
     def _bound_sizes(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-        """Return the sizes of all inputs, by name; those not in ``shapes`` follow from the model.
+        """Return the sizes of all inputs, by the input's name.
+
+        Those of an input that is not in ``shapes`` follow from what the model declares: numbers,
+        and names of sizes that an input in ``shapes`` has as well.
 
         Raises:
             InputError: a size is missing or wrong, or there is no such input.
@@ -487,9 +501,11 @@ class Model:
     def _check_shape(
         self, name: str, shape: Sequence[SupportsIndex], symbols: dict[str, tuple[str, int]]
     ) -> None:
-        """Check a given shape of input ``name`` against the declared one.
+        """Check that ``shape``, given for input ``name``, agrees with the shape that the model
+        declares.
 
-        Sizes of symbols are added to ``symbols``: by symbol, the input that has it and its size.
+        The declared shape may have symbols. Each is added to ``symbols`` with (name of the first
+        input that has it, its size).
 
         Raises:
             InputError: ``shape`` is no shape, or contradicts the declaration or an earlier input.

@@ -22,11 +22,11 @@ from vtensor.language.tensor import VTensor
 
 
 def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, TypeProto]:
-    """Return the types of a node's outputs by name, as the operators that it is read as compute
-    them.
+    """Return the types of a node's outputs, by name, as VTensor's operators compute them.
 
     The sizes of the node's inputs must be known. The first ``Spelling`` that can read the node
-    counts. Empty if none can: the builder reads the node again and reports why.
+    decides the operators. If none can, the result is empty; the builder reads the node again later
+    and reports why.
     """
     named = name_values(replace(network, nodes=[node], inputs={}), facts)
     for _, naming in named.nodes:
@@ -47,9 +47,9 @@ def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, T
 
 
 def _type(value: VTensor, order: Names) -> TypeProto:
-    """Return the ONNX type of a value with its dims in this order.
+    """Return the ONNX type of a value whose axes are its dims in the order ``order``.
 
-    If ``order`` does not have the value's dims, the order of ``value.dims`` counts.
+    If ``order`` has other dims than the value, the axes are ``value.dims``.
     """
     dims = order if set(order) == set(value.dims) else tuple(value.dims)
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
@@ -58,21 +58,21 @@ def _type(value: VTensor, order: Names) -> TypeProto:
 
 @dataclass(eq=False)
 class _Inputs:
-    """The ``Values`` of one node, whose inputs are constants or of known sizes."""
+    """The ``Values`` of one node; each of its inputs is a constant or has known sizes."""
 
     node: NetworkNode
     facts: Facts
     local: Mapping[str, Names]
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return a constant's array, or its ``Original`` if that can be read later.
+        """Return constant ``name``: its array, or an ``Original``, which supplies it on demand.
 
-        None if value ``name`` is computed in a run.
+        None if value ``name`` is no constant: a run computes it, or takes it as an input.
         """
         return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
-        """Return a VTensor of an input that is computed in a run: its type and dims."""
+        """Return a VTensor with the type and dims of input ``name``, which is no constant."""
         names = self.local[f"x{list(self.node.proto.input).index(name)}"]
         kind = element_type(self.facts.types[name].tensor_type.elem_type, f"value {name!r}")
         sizes = self.facts.sizes(name) or ()

@@ -1,8 +1,9 @@
 """Reader of one ONNX node, for an operator's ``Spelling``, which turns the node into operators.
 
-A reader changes nothing. It collects the operators that the spelling adds, each on descriptions of
-its outputs. The builder adds them to the graph only once the spelling has read the whole node, so a
-spelling that refuses half-way leaves nothing behind.
+A reader changes nothing in the graph. It collects the operators that the spelling adds, and returns
+for each one VTensors that describe its outputs. The builder adds the operators to the graph only
+once the spelling has read the whole node. So a spelling that refuses the node half-way leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -34,23 +35,26 @@ class NodeRefused(UnsupportedOperatorError):
 
 
 class Values(Protocol):
-    """The values that a reader asks its builder for, by name."""
+    """Where a reader gets a node's operands from, by the name of the value: usually the builder."""
 
     def origin(self, name: str) -> Array | Original | None:
-        """Return a constant's array, or its ``Original`` if that can be read later.
+        """Return constant ``name``: its array, or an ``Original``, which supplies it on demand.
 
-        None if value ``name`` is computed in a run.
+        None if value ``name`` is no constant: a run computes it, or takes it as an input.
         """
 
     def data(self, name: str) -> VTensor:
-        """Return a VTensor of a value that is computed in a run."""
+        """Return a VTensor of value ``name``, for which ``origin`` returns None."""
 
     def need(self, name: str) -> None:
-        """Raise ValuesNeededError if the values of some inputs would make value ``name`` known."""
+        """Raise ValuesNeededError if value ``name`` would be known if the values of some inputs
+        were.
+        """
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
-        """Return the output of the Rename that already renames ``value``'s dims to ``names``, or
-        None.
+        """Return the output of an earlier Rename of ``value`` to the dims ``names``.
+
+        None if there is no such Rename.
         """
 
 
@@ -59,8 +63,9 @@ class Constant:
     """A constant that an operator's ``Spelling`` has asked for while it reads a node.
 
     Attributes:
-        name: its name in the ONNX model, or a description if the node has made it.
-        origin: its array, or an ``Original`` if that can be read later.
+        name: its name in the ONNX model; a text that describes it if it was made during the
+            reading.
+        origin: its array, or an ``Original``, which supplies the array on demand.
         value: a VTensor of its type, with the dim names that the spelling has asked for.
     """
 
@@ -79,7 +84,9 @@ class Added:
     """An operator that a ``Spelling`` has added while it reads a node.
 
     Attributes:
-        op, inputs, outputs: the operator and its operands.
+        op: the operator.
+        inputs: its inputs.
+        outputs: VTensors that describe its outputs.
         names: dim names of the output if the operator is a Rename; else empty.
     """
 
@@ -117,8 +124,8 @@ class Reader:
         node: the ONNX node.
         opset: version of ONNX's operators.
         local: dim names under which this node sees its operands, by role (``x0``: input 0).
-        values: source of the operands.
-        read_attribute: returns an attribute's value, or the default.
+        values: supplies the node's operands, by name.
+        read_attribute: returns an attribute's value, given its name and a default.
         added: the operators that the spelling has added.
         constants: the constants that the spelling has asked for, by the ``id`` of their VTensors.
     """
@@ -139,8 +146,9 @@ class Reader:
         return self.read_attribute(name, default)
 
     def element_type(self, name: str) -> str:
-        """Return the element type whose ONNX number an attribute has; empty if it is absent or
-        0.
+        """Return the element type that attribute ``name`` gives by its ONNX number.
+
+        Empty if the attribute is absent or 0.
         """
         number = int(self.attribute(name, 0))
         try:
@@ -155,8 +163,8 @@ class Reader:
     def input(self, index: int, names: str = "") -> VTensor:
         """Return input ``index`` as a VTensor.
 
-        Its dims have the names ``names``, one for each axis, separated by spaces; if that is empty,
-        those that were assigned.
+        ``names`` has a dim name for each axis, separated by spaces. If it is empty, the dims have
+        the names that were assigned to the value.
         """
         name = self._input_name(index)
         origin = self.values.origin(name)
@@ -178,7 +186,8 @@ class Reader:
 
         Raises:
             NodeRefused: the input is computed from data.
-            ValuesNeededError: it depends on the values of the model's inputs.
+            ValuesNeededError: the input would be known if the values of some of the model's inputs
+                were.
         """
         name = self._input_name(index)
         origin = self.values.origin(name)
@@ -190,7 +199,9 @@ class Reader:
         return array_of(origin)
 
     def axis(self, index: int, of: VTensor) -> str:
-        """Return the name of dim ``index`` of a value; a negative index counts from the end."""
+        """Return the name of dim ``index`` of the value ``of``; a negative index counts from the
+        end.
+        """
         names = list(of.dims)
         if not -len(names) <= index < len(names):
             raise self.refuse(f"axis {index} does not exist in {of.summary()}")
@@ -214,7 +225,8 @@ class Reader:
     def ahead(self, op: object, *inputs: VTensor) -> VTensor:
         """Add an operator of one output and return the output.
 
-        If all inputs are constants, the output is computed now instead, and is a constant, too.
+        If all inputs are constants, no operator is added; the output is computed now and is a
+        constant.
         """
         constants = [self.constants.get(id(value)) for value in inputs]
         operands = [(c.value, c.array) for c in constants if c is not None]
@@ -234,7 +246,8 @@ class Reader:
         """Return ``x`` reshaped to ``dims``; the elements keep the order that they have by
         ``x.dims``.
 
-        A constant becomes another constant; if only names differ, only the names change.
+        If ``x`` is a constant, the result is another constant. If only the dim names differ, ``x``
+        is renamed.
         """
         if prod(dims.values()) != x.num_elements:
             raise DimError(f"{self.name}: {x.summary()} cannot be reshaped to {dict(dims)}")
@@ -254,7 +267,7 @@ class Reader:
     def ordered(self, value: VTensor, order: Names, names: Names) -> VTensor:
         """Return a value with its dims in the order ``order``, renamed to ``names``.
 
-        If ``order`` has other dims than the value, the value's own order counts.
+        If ``order`` has other dims than the value, the order of ``value.dims`` is kept.
         """
         if set(value.dims) != set(order):
             order = tuple(value.dims)  # the operator has named its output's dims itself
@@ -275,7 +288,9 @@ class Reader:
         return self._rename(value, tuple(p for p in pairs if p[0] != p[1]), names)
 
     def _constant(self, name: str, origin: Array | Original, names: Names) -> VTensor:
-        """Return a new constant with these dim names, and list it in ``constants``."""
+        """Return a new constant whose axes have the dim names ``names``, and list it in
+        ``constants``.
+        """
         sizes = dict(zip(names, origin.shape, strict=True))
         if len(sizes) != origin.ndim:
             raise GraphError(f"{self.name}: {name!r} cannot have the names {' '.join(names)}")

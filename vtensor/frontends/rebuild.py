@@ -1,10 +1,10 @@
-"""Rebuilding a model's graph for other sizes, with dim names that are known.
+"""Rebuilding a model's graph for other sizes, with the dim names of an earlier graph.
 
 Nodes are read again, but types are not inferred. The earlier graph has shown what holds for all
-sizes: that nodes are as ONNX defines them, which of them are known before a run, the names of dims.
-Sizes come from the operators themselves. They must agree with ONNX's inference for open sizes, or
-agreed with it for other sizes. Only values that are known before a run are inferred and computed
-again. If anything differs, an error is raised; the caller then reads the model from scratch and
+sizes: that nodes are as ONNX defines them, which of them are known before a run, and the names of
+dims. Sizes come from VTensor's operators. They must agree with ONNX's inference for open sizes, if
+there was one. Only values that are known before a run are inferred and computed again. If anything
+differs from the earlier graph, an error is raised; the caller then reads the model from scratch and
 reports what is wrong.
 """
 
@@ -36,15 +36,16 @@ def rebuilt(
     reference: bool,
     outputs: Mapping[str, Names],
 ) -> Graph:
-    """Return the graph of a network whose dims have names, for these sizes.
+    """Return the graph of a network for given sizes, with the dim names of an earlier graph.
 
     Args:
-        earlier: the names of a network in which nothing was expanded, with facts about open sizes,
-            or without facts.
+        earlier: the network with its dim names, in which no function call and no control flow was
+            replaced. Its facts are those found for open sizes, or empty.
         sizes: sizes of every input.
         values: values of the inputs that had values when ``earlier`` was made.
-        reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
-        outputs: dim names of the graph's outputs, by output.
+        reference: whether nodes whose operators VTensor lacks may run on ONNX's reference
+            evaluator.
+        outputs: dim names of the graph's outputs, by the output's name.
 
     Raises:
         Exception: of any kind, if something differs from ``earlier``.
@@ -58,8 +59,9 @@ class Rebuilder(Builder):
 
     Args:
         named: the network with its names.
-        reference: whether ONNX's evaluator may run the nodes whose operators VTensor lacks.
-        before: facts about open sizes, which the operators' sizes must not contradict.
+        reference: whether nodes whose operators VTensor lacks may run on ONNX's reference
+            evaluator.
+        before: the facts found for open sizes; the operators' sizes must not contradict them.
     """
 
     def __init__(self, named: NamedNetwork, reference: bool, before: Facts) -> None:
@@ -68,7 +70,11 @@ class Rebuilder(Builder):
         self._namings = {node.name: naming for node, naming in named.nodes}
 
     def _nodes(self) -> None:
-        """Add every node; raise ModelError if one is not read as in the earlier graph."""
+        """Add every node to the graph, or compute it if the earlier graph knew it before a run.
+
+        Raises:
+            ModelError: a node is not read as in the earlier graph.
+        """
         for node in self._network.nodes:
             checkpoint()
             if any(name in self._facts.arrays for name in node.outputs):
@@ -87,7 +93,8 @@ class Rebuilder(Builder):
         """Set the sizes of value ``name`` to those of ``value``, as its operator has computed it.
 
         Raises:
-            ModelError: it is larger than the budget, or ONNX's inference says other sizes.
+            ModelError: the value takes more than the network's ``max_bytes``, or its sizes
+                contradict those that ONNX's inference gave for open sizes.
         """
         if value.nbytes > self._network.max_bytes:
             raise ModelError(f"{name} is larger than the budget")

@@ -1,4 +1,4 @@
-"""Nodes whose operator VTensor lacks, for ONNX's reference evaluator: the last resort."""
+"""Runs nodes whose operators VTensor lacks on ONNX's reference evaluator, as the last resort."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vtensor.language.tensor import VTensor
 
 
 def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spelling | None:
-    """Return a ``Spelling`` that runs a node on ONNX's evaluator, since VTensor lacks its operator.
+    """Return a ``Spelling`` that reads a node as a call-back to ONNX's reference evaluator.
 
-    None if the evaluator lacks the operator too, and for control flow, whose graphs read values
-    that are not inputs of the node.
+    None if the evaluator lacks the node's operator. None also for control flow, since its graphs
+    read values that are not inputs of the node.
     """
     if has_graphs(node):
         return None
@@ -40,7 +40,8 @@ def _read(
 ) -> list[VTensor]:
     """Add the call-back that runs a node, and return its outputs up to the last used one.
 
-    An unused output is the first used one instead.
+    Unused outputs are not computed. In the returned list, the first used output stands in place of
+    each of them.
 
     Args:
         reader: the reader of the node; a value that the node reads twice becomes one operand.
@@ -77,7 +78,7 @@ def _output(
     if kind is None or sizes is None or None in sizes:
         for index, given in enumerate(node.proto.input):
             if given and reader.input(index).dtype in INTEGERS:
-                reader.constant(index)  # may decide the sizes: raises if its value can be given
+                reader.constant(index)  # raises if a given value could decide the sizes
         raise reader.refuse(
             f"the sizes of output {place} ({name!r}) are decided by data, or ONNX's shape "
             "inference does not know them"

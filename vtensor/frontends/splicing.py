@@ -1,6 +1,7 @@
 """Splicing: the nodes of a function, or of a graph inside a node, replace that node.
 
-Every name in them becomes unique, and begins with the name of the replaced node.
+Every name of these nodes and of their values becomes unique and begins with the name of the
+replaced node.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ class Splice:
 
     Args:
         node: the node that is replaced.
-        taken: every name of a value or a node of the network; new ones are added.
-        prefix: the part of new names that follows the node's own name.
+        taken: the names of all values and nodes of the network; the names of new ones are added to
+            it.
+        prefix: the middle part of new names: a new name is ``NODE/`` + ``prefix`` + its own part,
+            where ``NODE`` is the name of the replaced node.
         protos: the nodes so far.
     """
 
@@ -43,15 +46,15 @@ class Splice:
         outputs: Iterable[tuple[str, str]] = (),
         attributes: Mapping[str, AttributeProto] | None = None,
     ) -> dict[str, str]:
-        """Add copies of nodes under unique names.
+        """Add copies of nodes; the copies and their values get unique names.
 
         Args:
             protos: the nodes.
             names: the network's names of the values that the nodes are given, by their names in
                 ``protos``.
-            outputs: values that are delivered, each with its name in ``protos`` and in the network.
-            attributes: attributes of a function's call, by name; they replace references of the
-                nodes to them. A reference to an absent one is dropped.
+            outputs: (name in ``protos``, name in the network) of each value that is delivered.
+            attributes: attributes of a function's call, by name; each replaces the nodes'
+                references to it. A reference to an attribute that the call lacks is dropped.
 
         Returns:
             The network's names of all values, by their names in ``protos``.
@@ -95,7 +98,10 @@ class Splice:
         return name
 
     def stack(self, values: Sequence[str], axis: int, output: str) -> None:
-        """Add nodes that join values of one shape along a new axis; ``output`` names the result."""
+        """Add nodes that stack values of one shape along a new axis, number ``axis`` of the result.
+
+        ``output`` is the name of the result.
+        """
         axes, attributes, rows = list[str](), dict[str, Any](), []
         if self.node.opset < 13:
             attributes["axes"] = [axis]
@@ -114,9 +120,10 @@ class Splice:
         return self.taken.free(f"{self.node.name}/{self.prefix}{stem}")
 
     def nodes(self, outputs: Sequence[str], opsets: Mapping[str, int]) -> list[NetworkNode]:
-        """Return the collected nodes that the values ``outputs`` need, in running order.
+        """Return those collected nodes that the values ``outputs`` need, in an order in which they
+        can run.
 
-        Their opsets are ``opsets``: version by domain.
+        ``opsets`` has the opset version by domain that these nodes get.
 
         Raises:
             ModelError: the nodes are inconsistent.
@@ -162,8 +169,8 @@ def _renamed(
     Args:
         proto: the node.
         names: new names by old ones; other names stay.
-        attributes: attributes of a function's call, by name; they replace references of the node to
-            them. A reference to an absent one is dropped.
+        attributes: attributes of a function's call, by name; each replaces the node's references to
+            it. A reference to an attribute that the call lacks is dropped.
     """
     copy = NodeProto()
     copy.CopyFrom(proto)

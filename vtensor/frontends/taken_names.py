@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class TakenNames(set[str]):
-    """The names of a network's values and nodes; ``free`` adds new ones.
+    """The names of a network's values and nodes; ``free`` makes new ones and adds them.
 
     >>> names = TakenNames(["row"])
     >>> names.free("row"), names.free("row"), names.free("sum"), "row:3" in names

@@ -46,7 +46,7 @@ def tensor_array(
 
     Raises:
         ModelError: its data is absent, too short or too long, or in a file that must not be read.
-        BudgetError: the data of all files is more than these may take.
+        BudgetError: with this tensor, the data read from ``files`` would exceed its ``max_bytes``.
     """
     with _named(tensor):
         shape = _shape(tensor)
@@ -64,7 +64,7 @@ def take_in(tensor: TensorProto, files: DataFiles | None) -> None:
 
     Raises:
         ModelError: its data is absent, too short or too long, or in a file that must not be read.
-        BudgetError: the data of all files is more than these may take.
+        BudgetError: with this tensor, the data read from ``files`` would exceed its ``max_bytes``.
     """
     with _named(tensor):
         tensor.raw_data = _external_data(tensor, _shape(tensor), files).tobytes()
@@ -74,7 +74,7 @@ def take_in(tensor: TensorProto, files: DataFiles | None) -> None:
 
 @contextmanager
 def _named(tensor: TensorProto) -> Iterator[None]:
-    """Name a tensor in the errors that are raised inside the block."""
+    """Put a tensor's name into the errors that are raised inside the block."""
     what = f"tensor {tensor.name!r}"
     try:
         yield
@@ -134,13 +134,13 @@ def sparse_array(sparse: SparseTensorProto, files: DataFiles | None, max_bytes: 
 def _linear(
     sparse: SparseTensorProto, files: DataFiles | None, what: str, count: int
 ) -> NDArray[np.int64]:
-    """Return the position of each of a sparse tensor's values in the dense tensor, in C order.
+    """Return, for each value of a sparse tensor, its index in the flattened dense tensor (C order).
 
     Args:
         sparse: the sparse tensor.
         files: files of external data; None for a model from memory without a root.
         what: name of the tensor in errors.
-        count: number of its values.
+        count: number of values that the sparse tensor holds.
 
     Raises:
         ModelError: an index is out of range, or the indices do not ascend.
@@ -167,9 +167,11 @@ def _linear(
 
 
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
-    """Return raw data as an array that shares its memory.
+    """Return the array of a tensor whose raw data is ``data``, in the memory of ``data``.
 
-    ONNX makes the array, a copy, if NumPy itself lacks the element type or the size is wrong.
+    If NumPy itself lacks the element type, or ``data`` has the wrong size, ONNX's own function
+    reads the
+    tensor: it makes a copy or raises an error.
     """
     if (dtype := _plain(tensor, shape, data.nbytes)) is not None:
         return data.view(dtype).reshape(shape)
@@ -180,14 +182,14 @@ def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -
 
 
 def known_origin(name: str, tensor: TensorProto, have: Mapping[str, Original]) -> Original | None:
-    """Return the deferred array of a tensor from an earlier read; None if there is none.
+    """Return the array of value ``name`` that an earlier read of the model has deferred.
 
-    An array of another shape or element type does not count.
+    None if there is none with the shape and element type of ``tensor``.
 
     Args:
         name: name of the value; the tensor of a ``Constant`` node has none itself.
         tensor: its shape and type.
-        have: deferred arrays of the earlier read, by name.
+        have: the deferred arrays of the earlier read, by the value's name.
     """
     origin = have.get(name)
     if origin is None or origin.shape != tuple(tensor.dims):
@@ -207,16 +209,18 @@ def tensor_origin(
 
     Raises:
         ModelError: its data is absent, too short or too long, or in a file that must not be read.
-        BudgetError: the data of all files is more than these may take.
+        BudgetError: with this tensor, the data read from ``files`` would exceed its ``max_bytes``.
     """
     late = _deferred(tensor, files, data)
     return late or tensor_array(tensor, files, data.now() if data else None)
 
 
 def _deferred(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
-    """Return an ``Original`` that reads a tensor's values later, or None if they must be read now.
+    """Return an ``Original`` that reads a tensor's values on demand, or None if they must be read
+    now.
 
-    If anything is wrong with the tensor, the result is None, and ``tensor_array`` reports it.
+    If anything is wrong with the tensor, the result is None; ``tensor_array`` then reports the
+    fault.
     """
     shape = tuple(tensor.dims)
     if min(shape, default=0) < 0:
@@ -234,9 +238,10 @@ def _deferred(tensor: TensorProto, files: DataFiles | None, data: Data | None) -
 
 
 def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
-    """Return the file, offset and size of a tensor's external data, or None if it has none.
+    """Return (file, offset, ``nbytes``) of a tensor's external data; None if it has no external
+    data.
 
-    Offset and size are in bytes; ``nbytes`` is the size.
+    ``nbytes`` is the size of the data; offset and size are in bytes.
     """
     if tensor.data_location != TensorProto.EXTERNAL:
         return None
@@ -247,10 +252,10 @@ def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
 def _external_later(
     tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
 ) -> Original | None:
-    """Return an ``Original`` for external data, or None if the data must be read now.
+    """Return an ``Original`` that reads a tensor's external data on demand.
 
-    None for small data, for element types that NumPy itself lacks, for data of another size than
-    the tensor, and if too many files are open.
+    None if the data must be read now: it is small, NumPy itself lacks its element type, its size
+    does not fit the tensor's shape, or too many files are open.
     """
     dtype = _RAW_DTYPES.get(tensor.data_type)
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -270,10 +275,10 @@ def _external_later(
 
 
 def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype[np.generic] | None:
-    """Return the element type with which a tensor's raw data can be viewed as its array.
+    """Return the NumPy type with which a tensor's raw data, viewed in place, is the tensor's array.
 
-    None if ONNX has to read the data: NumPy itself lacks the element type, the machine's byte order
-    is another, or ``nbytes``, the size of the data, does not fit the shape.
+    None if ONNX has to read the data. This is so if NumPy itself lacks the element type, if the
+    machine is not little-endian, or if ``nbytes``, the size of the data, does not fit the shape.
     """
     dtype = _RAW_DTYPES.get(tensor.data_type)
     plain = sys.byteorder == "little" and not tensor.HasField("segment")
@@ -340,7 +345,7 @@ def check_rank(rank: int, what: str) -> None:
     errors.
 
     Raises:
-        ModelError: it has more.
+        ModelError: the tensor has more dims.
     """
     if rank > MAX_RANK:
         raise ModelError(f"{what} has {rank} dims; {MAX_RANK} are the most")
@@ -349,7 +354,7 @@ def check_rank(rank: int, what: str) -> None:
 def sizes_of(kind: onnx.TypeProto | None) -> Sizes | None:
     """Return the sizes of a tensor type, None for each unknown one.
 
-    None instead of a tuple if the type is unknown, has no rank, or is no tensor's.
+    None instead of a tuple if the type is unknown, has no rank, or is not that of a tensor.
     """
     if kind is None or not kind.HasField("tensor_type"):
         return None
@@ -369,7 +374,7 @@ def from_proto(
 
     Args:
         tensor: an ONNX tensor with its data raw, in a typed field, or in a file.
-        dims: names of its axes, in order: ``"O I h w"``.
+        dims: the dim names of the tensor's axes, in order, for instance ``"O I h w"``.
         folder: folder of external data files; None if there are none.
         name: the VTensor's name; by default the ONNX tensor's.
 

@@ -50,10 +50,10 @@ def traced_graph(
     outputs: Mapping[str, Names],
     trace: Trace,
 ) -> Graph:
-    """Return the graph of a network for symbolic sizes, from the names of an earlier graph.
+    """Return the graph of a network for symbolic sizes, with the dim names of an earlier graph.
 
     Args:
-        earlier, values, reference, outputs: as for ``rebuilt``.
+        earlier, values, reference, outputs: the arguments of ``rebuilt``.
         shapes: sizes of every input; open sizes are symbols of the trace.
         trace: the trace; rows are added to it.
 
@@ -71,8 +71,9 @@ def traced_graph(
 
 
 class _Traced(Rebuilder):
-    """A builder of a graph of symbolic sizes; the arguments are those of ``Rebuilder``, and the
-    trace.
+    """A builder of a graph on symbolic sizes.
+
+    It takes the arguments of ``Rebuilder``, then the trace of the symbolic sizes.
     """
 
     def __init__(self, named: NamedNetwork, reference: bool, before: Facts, trace: Trace) -> None:
@@ -82,8 +83,9 @@ class _Traced(Rebuilder):
         self._stored: dict[int, StoredArray] = {}
 
     def _fold(self, node: NetworkNode) -> None:
-        """Compute a node that is known before a run; the result is traced if it depends on
-        sizes.
+        """Compute a node that is known before a run.
+
+        If the result depends on sizes, it is a ``SymbolicArray``, with rows in the trace.
         """
         inputs = [*map(self._known_input, node.proto.input)]
         if node.label == "Shape":
@@ -97,7 +99,8 @@ class _Traced(Rebuilder):
         """Return the array of a node's input, a SymbolicArray if it depends on sizes; None if
         unknown.
 
-        Floats decide no size: reading them does not count as observing the array.
+        Floats decide no size. So reading an array of floats here does not mark it as one whose
+        values may have decided something.
         """
         held = self._facts.arrays.origins().get(name)
         if isinstance(held, Original) and held.dtype.kind == "f":
@@ -105,7 +108,9 @@ class _Traced(Rebuilder):
         return self._facts.arrays.get(name)
 
     def _sizes(self, node: NetworkNode) -> Any:
-        """Return the output of a ``Shape`` node: an array, or a SymbolicArray for open sizes."""
+        """Return the output of a ``Shape`` node: an array, or a SymbolicArray if a size is
+        symbolic.
+        """
         [name] = node.proto.input
         sizes = self._facts.sizes(name)
         if sizes is None:
@@ -127,7 +132,8 @@ class _Traced(Rebuilder):
             given: its inputs, each an array or a SymbolicArray.
 
         Raises:
-            NotTraced: the node has several outputs or lacks an input, or its shape is unexpected.
+            NotTraced: the node has several outputs or leaves an optional input out. Or the output
+                that is computed for the current sizes has another shape than the operator says.
         """
         if len(node.outputs) != 1 or "" in node.proto.input:
             raise NotTraced(f"{node.described} leaves an input out, or has several outputs")
@@ -149,10 +155,14 @@ class _Traced(Rebuilder):
         return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
 
     def _source(self, name: str, given: Any) -> Any:
-        """Return what a row of the trace refers to as the node's input ``name``.
+        """Return what a row of the trace has as its argument for a node's input ``name``.
 
-        It is ``given``, or if that is an array of the model, a ``StoredArray``, which refers to the
-        model's array instead of holding the elements.
+        For an array of the model, this is a ``StoredArray``, which refers to the model's array
+        instead of holding the elements; else ``given``.
+
+        Args:
+            name: the input's name.
+            given: the input, an array or a SymbolicArray.
         """
         held = self._facts.arrays.origins().get(name)
         if not isinstance(held, Original):
@@ -169,7 +179,8 @@ class _Traced(Rebuilder):
         given: Sequence[Any],
         sample: Array,
     ) -> Any:
-        """Return the elements of a node's output as traced sizes, or None if they cannot be traced.
+        """Return the elements of a node's output as symbolic sizes, or None if they cannot be
+        traced.
 
         Args:
             made: computes the output from arrays of the inputs' elements.
@@ -195,7 +206,8 @@ class _Traced(Rebuilder):
     def _output_shape(
         self, node: NetworkNode, given: Sequence[Any], sample: Array
     ) -> tuple[int, ...]:
-        """Return the sizes of a node's output, symbolic or not, as its operator computes them.
+        """Return the shape of a node's output as the operator computes it; its sizes may be
+        symbolic.
 
         Args:
             node: the node.
@@ -221,7 +233,7 @@ class _Traced(Rebuilder):
         raise NotTraced(f"{node.described} has no sizes")
 
     def _set_output(self, node: NetworkNode, array: Any) -> None:
-        """Set the only output of a node as a constant; raise ModelError beyond the budget."""
+        """Set a node's only output as a constant; raise ModelError if it exceeds the budget."""
         [name] = node.outputs
         self._facts.nbytes += array.nbytes
         if self._facts.nbytes > self._network.max_bytes:
@@ -234,8 +246,9 @@ class _Traced(Rebuilder):
         self._facts.static.add(name)
 
     def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
-        """Return the graph's constant of value ``name`` with these dims; it is added by the first
-        call.
+        """Return the graph's constant of value ``name`` with the dims ``dims``.
+
+        The first call adds it to the graph.
 
         Args:
             name: the value.
@@ -271,18 +284,20 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
     return facts.arrays[node.outputs[0]]
 
 
-#: Largest difference that the order of a sum makes, in roundings of the array's largest element.
+#: Largest difference that may come from another order of summation, as a multiple of the rounding
+#: error of the array's largest element.
 ROUNDINGS = 4
 
-#: Types of attributes that rows of a trace can hold.
+#: Types of attribute values that rows of a trace can hold.
 _ROW_TYPES = (str, int, float, bool, type(None))
 
 
 def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None:
-    """Return the function of a row that computes a node and can be saved with the trace.
+    """Return the function that a row of the trace calls to compute a node, such that it can be
+    saved.
 
-    None if the function has no name under which it can be found again, or an attribute is not
-    plain.
+    None if ``ahead`` has no name under which a later process finds it again, or an attribute of the
+    node is neither number nor text.
 
     Args:
         node: the node.
@@ -296,10 +311,9 @@ def _row_function(node: NetworkNode, ahead: Ahead, read: Any) -> Computes | None
 
 
 def agreeing(function: Computes, arrays: Sequence[Array], sample: Array) -> Array | None:
-    """Return a function's result for ``arrays``; None if it differs from ``sample`` beyond
-    rounding.
+    """Return a function's result for ``arrays``; None if it does not agree with ``sample``.
 
-    Sums in another order differ in the last bits.
+    The last bits of floats may differ, since the function may sum in another order.
     """
     try:
         result = np.asarray(function(*arrays))
@@ -325,13 +339,15 @@ def _ahead(node: NetworkNode) -> Ahead | None:
 
 @dataclass(eq=False)
 class _Described:
-    """The ``Values`` of a node whose output's sizes are asked for, not its elements."""
+    """The ``Values`` for reading a node of which only the sizes of the output are needed."""
 
     facts: Facts
 
     def origin(self, name: str) -> Any:
-        """Return a constant's array, ``Original`` or SymbolicArray; None if elements are not
-        traced.
+        """Return the array, ``Original`` or SymbolicArray of constant ``name``.
+
+        None for a SymbolicArray whose elements are not traced, that is, are not known as symbolic
+        sizes.
         """
         origin: Any = self.facts.arrays.origins().get(name)
         late = isinstance(origin, SymbolicArray) and origin.elements is None

@@ -22,10 +22,10 @@ INTEGERS = ("s64", "s32", "bool")
 
 
 def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
-    """Return the model's inputs whose values make value ``name`` known before a run; empty if none
-    can.
+    """Return the names of the model's inputs whose values make value ``name`` known before a run.
 
-    The value is such an input itself, or is computed from integer inputs and constants alone.
+    Value ``name`` is then such an input itself, or it is computed from small integer inputs and
+    constants alone. Empty if neither is so.
     """
     leaves = _leaves(name, network, facts)
     if leaves is None or not all(_small(leaf, facts) for leaf in leaves):
@@ -35,11 +35,12 @@ def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
 
 
 def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]:
-    """Return the model's inputs whose values decide both sizes and elements of a node's outputs.
+    """Return the names of the model's inputs whose values decide sizes and elements of a node's
+    outputs.
 
-    Such a node counts up to a number, or fills a tensor of a given shape; once the values are known
-    it is computed before a run. Empty if the sizes are known already, or if the node reads data
-    too: floats that are more than one number.
+    Examples are a node that counts up to a number, or one that fills a tensor of a given shape.
+    Once the values are known, it is computed before a run. Empty if the sizes are known already, or
+    if the node also reads data, that is, an input with more than one float.
     """
     sizes = [facts.sizes(name) for name in node.outputs]
     if all(known is not None and None not in known for known in sizes):
@@ -68,9 +69,9 @@ def _small(name: str, facts: Facts) -> bool:
 
 
 def _leaves(name: str, network: Network, facts: Facts) -> Leaves:
-    """Return the model's inputs that a value depends on.
+    """Return the names of the model's inputs that value ``name`` depends on.
 
-    None if a node on the way cannot be computed before a run, whatever its inputs are.
+    None if it depends on a node that cannot be computed before a run, even if its inputs are known.
     """
     known, waiting = facts.leaves, [name]
     while waiting:

@@ -1,8 +1,8 @@
 """Writer of a graph as ONNX nodes. Each operator's ``Spelling`` writes nodes by a ``NodeWriter``.
 
-ONNX goes by position. The order of a value's dims is that of its axes in ONNX; if ONNX wants
-another for an operator, a node before or after it moves them. Read back, such a node is a rename or
-a view.
+In ONNX, a value's axes are in the order in which its VTensor lists its dims. If an ONNX operator
+requires another order, nodes that transpose or reshape are added before or after it; when the model
+is read again, they become renames and views.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OnnxGraph:
     Attributes:
         opsets: version by domain of the nodes' operators.
         nodes: the nodes in running order.
-        arrays: the initializers by name; the graph's constants among them are not copied.
+        arrays: the initializers, by name. Those that are constants of the graph are not copies.
     """
 
     opsets: dict[str, int]
@@ -83,10 +83,10 @@ class _GraphWriter:
 
     Attributes:
         opset: version of ONNX's operators.
-        done: names of the nodes that were written together with an earlier node.
+        done: names of the graph's nodes that were written together with an earlier node.
         graph: the graph.
-        names: ONNX's names of its values, by their names in the graph.
-        exported: what was written so far.
+        names: ONNX's names of the graph's values, by their names in the graph.
+        exported: the ONNX nodes and initializers written so far.
     """
 
     def __init__(self, graph: Graph, opset: int) -> None:
@@ -96,25 +96,27 @@ class _GraphWriter:
         self._taken = TakenNames([*graph.values, *graph.outputs, *graph.nodes])
         #: The values that are written by now.
         self._written = {*graph.inputs, *graph.constants}
-        #: For each delivered value, its first output name.
+        #: For each value that the graph delivers, the name of the first output that delivers it.
         self._delivered = {name: alias for alias, name in reversed(graph.outputs.items())}
         self.names = {name: self._name(name) for name in graph.values}
         self._readers: dict[str, list[Node]] = defaultdict(list)
         for node in graph.nodes.values():
             for name in node.inputs:
                 self._readers[name].append(node)
-        #: Constants that no node reads yet: the first use may reshape them in place.
+        #: Constants that no node reads yet; instead of adding a node, the first use may reshape
+        #: them.
         self._unused = {self.names[name] for name in graph.constants}
-        #: Names of transposed and reshaped values, by operator, input and parameter.
+        #: Names of transposed and reshaped values, by (operator, input, permutation or sizes).
         self._forms: dict[tuple[str, str, tuple[int, ...]], str] = {}
         arrays = {self.names[name]: array for name, array in graph.constants.items()}
         self.exported = OnnxGraph({"": opset}, arrays=arrays)
 
     def _name(self, value: str) -> str:
-        """Return ONNX's name of a value.
+        """Return ONNX's name of a value: its own name, with two exceptions.
 
-        It is the name of the output as which a node's result is delivered, else the value's own
-        name, or a new name if another value is delivered under its own.
+        If a node computes the value and the graph delivers it only under another name, it has the
+        name of that output. Otherwise, if an output with the value's own name delivers another
+        value, it gets a new name.
         """
         outputs = self.graph.outputs
         if outputs.get(value) == value:
@@ -137,10 +139,11 @@ class _GraphWriter:
         self._written.update(value.name for value in writer.outputs)
 
     def only_reader(self, value: VTensor) -> Node | None:
-        """Return the only node that reads a value, or None.
+        """Return the node that reads a value, if it is the only one and can be written next; else
+        None.
 
-        None if several read it, if it is an output of the graph or not the node's first operand, or
-        if another operand of the node is not written yet.
+        None if several nodes read the value, or it is an output of the graph. None also if it is
+        not the node's first operand, or if another operand of that node is not written yet.
         """
         readers = self._readers[value.name]
         if len(readers) != 1 or value.name in self.graph.outputs.values():
@@ -149,14 +152,14 @@ class _GraphWriter:
         return readers[0] if first == value.name and self._written.issuperset(others) else None
 
     def plain(self, value: VTensor) -> str:
-        """Return ONNX's name of a value that has an axis for each of its dims, in their order."""
+        """Return ONNX's name of a value whose axes are its dims, in order."""
         sizes = tuple(value.dims.values())
         return self.reshaped(self.names[value.name], sizes, sizes)
 
     def operand(self, value: VTensor, rows: Sequence[Sequence[str]]) -> str:
-        """Return ONNX's name of a value whose axis ``i`` holds the dims ``rows[i]``.
+        """Return ONNX's name of a value whose axis ``i`` is made of the dims ``rows[i]``.
 
-        Nodes that transpose and reshape the value are added if that is needed.
+        If its axes are others, nodes that transpose and reshape it are added.
         """
         order = [dim for row in rows for dim in row if dim in value.dims]
         if sorted(order) != sorted(value.dims):
@@ -167,7 +170,7 @@ class _GraphWriter:
         return self.reshaped(name, have, merged(value, rows))
 
     def transposed(self, name: str, have: Sequence[str], want: Sequence[str], to: str = "") -> str:
-        """Return ONNX's name of a value with its axes in another order, by a node that is added.
+        """Add a node that transposes a value, and return ONNX's name of the result.
 
         Args:
             name: the value's name in ONNX.
@@ -181,10 +184,10 @@ class _GraphWriter:
     def reshaped(
         self, name: str, have: tuple[int, ...], want: tuple[int, ...], to: str = ""
     ) -> str:
-        """Return ONNX's name of a value in other sizes.
+        """Return ONNX's name of a value that is reshaped to the sizes ``want``.
 
-        A node that reshapes it is added if the sizes differ. A constant that no node reads yet is
-        reshaped in place instead.
+        If its sizes are others, a node that reshapes it is added. A constant that no node reads yet
+        is reshaped itself instead.
 
         Args:
             name: the value's name in ONNX.
@@ -252,7 +255,7 @@ class _GraphWriter:
         Args:
             name: the node's name.
             op_type: its operator; ``domain::name`` if the domain is not ONNX's own.
-            inputs, outputs: names of its values.
+            inputs, outputs: ONNX's names of the values that the node reads and computes.
             attributes: its attributes; those that are None or () are left out.
 
         Raises:
@@ -277,7 +280,7 @@ class _GraphWriter:
         )
 
     def free(self, stem: str) -> str:
-        """Take a free name and return it."""
+        """Take and return a free name: ``stem``, with a number if that is taken."""
         return self._taken.free(stem)
 
 
@@ -296,10 +299,11 @@ class _Writer:
         self.outputs: Sequence[VTensor] = [whole.graph.values[name] for name in node.outputs]
 
     def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
-        """Return ONNX's name of ``x`` with the dims ``order`` on its axes.
+        """Return ONNX's name of ``x`` with the axes that ``order`` lists.
 
-        If ``order`` is None, the axes are ``x.dims``. ``"G*O"`` is an axis of two dims. A dim that
-        ``x`` lacks is an axis of size 1, or none if no axis of ``x`` comes before it.
+        An entry of ``order`` is a dim, or several dims that make one axis: ``"G*O"``. If ``order``
+        is None, the axes are ``x.dims``. A dim that ``x`` lacks becomes an axis of size 1; it
+        becomes no axis if it comes before all axes of ``x``.
         """
         rows = _dims_by_position(x, order)
         while rows and not any(dim in x.dims for dim in rows[0]):
@@ -325,12 +329,12 @@ class _Writer:
         return helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
 
     def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
-        """Merge the next node into this one, and return that node's second operand; None if it does
-        not fit.
+        """Merge the next node into this one, and return the next node's second operand.
 
-        It fits if its operator is of class ``cls``, if it alone reads this node's first output, as
-        its first operand, and if ``fits`` accepts its second operand. Its outputs are then
-        ``outputs``.
+        The nodes are merged only if all of this holds: the next node's operator is of class
+        ``cls``; its first operand is this node's first output, which no other node reads; and
+        ``fits`` accepts its second operand. Else the result is None. After a merge, ``outputs`` are
+        the next node's outputs.
         """
         node = self._whole.only_reader(self.outputs[0])
         if node is None or type(node.op) is not cls:
@@ -351,8 +355,8 @@ class _Writer:
         Args:
             op_type: the ONNX operator; ``domain::name`` if the domain is not ONNX's own.
             inputs: ONNX's names of its inputs.
-            order: dims of the axes of its outputs, as for ``operand``; nodes that restore the order
-                of each output's own dims are added if that differs.
+            order: the axes of its outputs, as for ``operand``. If they differ from the dims of a
+                value, nodes that convert the output to the order of the value's dims are added.
             attributes: its attributes; those that are None or () are left out.
         """
         whole = self._whole
@@ -421,9 +425,10 @@ def domain_and_type(op_type: str) -> tuple[str, str]:
 
 
 def since_of(op_type: str) -> int:
-    """Return the largest ``since`` of the ``Spelling`` objects for an ONNX operator; 1 without one.
+    """Return the newest opset version from which a ``Spelling`` of an ONNX operator holds.
 
-    It is a version of the operator's domain.
+    It is the largest ``since`` of these ``Spelling`` objects, a version of the operator's domain; 1
+    if there are none.
     """
     rows = (spelling for info in OPERATORS.values() for spelling in info.onnx)
     return max((row.since for row in rows if row.op_type == op_type), default=1)
@@ -452,10 +457,10 @@ def _is_neutral(value: object) -> bool:
 
 
 def _dims_by_position(value: VTensor, order: Sequence[str] | None) -> list[list[str]]:
-    """Return the dims that each axis holds; an element ``"G*O"`` of ``order`` is an axis of two
-    dims.
+    """Return for each axis that ``order`` lists the dims that it is made of.
 
-    If ``order`` is None, each of the value's dims has an axis.
+    The entry ``"G*O"`` is an axis of two dims. If ``order`` is None, each dim of ``value`` is an
+    axis.
     """
     return [[dim] for dim in value.dims] if order is None else [dim.split("*") for dim in order]
 
@@ -466,12 +471,13 @@ def merged(value: VTensor, rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
 
 
 def _shape(have: Sequence[int], want: Sequence[int]) -> Array:
-    """Return the second input of a Reshape from sizes ``have`` to ``want``.
+    """Return the second input (target shape) of ONNX's Reshape from sizes ``have`` to ``want``.
 
-    An open size is 0 if the same axis has it before, which copies it, else -1, which infers it.
+    An open size is written as 0, which means copy, if ``have`` has it at the same index. Else it is
+    written as -1, which means infer.
 
     Raises:
-        UnsupportedOperatorError: two sizes would be inferred, or one next to a size of 0.
+        UnsupportedOperatorError: two sizes would be inferred, or a size is open and another is 0.
     """
     shape = [
         size if not isinstance(size, OpenSize) else 0 if have[i : i + 1] == (size,) else -1

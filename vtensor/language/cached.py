@@ -11,9 +11,9 @@ T = TypeVar("T")
 class cached_property(Generic[T]):  # noqa: N801  # as in functools
     """A property that keeps its first value, as ``functools.cached_property`` does, without a lock.
 
-    In Python 3.11, ``functools.cached_property`` holds a lock while it computes; in a child process
-    that is forked at that time, the lock is never released. With this class, several threads may
-    compute the value at the same time; all of them get the value that was computed first.
+    In Python 3.11, ``functools.cached_property`` holds a lock while it computes. If the process
+    forks at that time, the lock is never released in the child. With this class, several threads
+    may compute the value at the same time; all of them get the value that was stored first.
 
     Args:
         function: computes the value from the instance.

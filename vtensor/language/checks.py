@@ -28,12 +28,12 @@ Check = Callable[[str, object, Sequence["VTensor"], Sequence["VTensor"]], None]
 
 @dataclass(frozen=True, eq=False)
 class CheckSource:
-    """The parts of an operator's declaration that its check is generated from.
+    """The parts of an operator's declaration from which the code that checks a call is generated.
 
     Attributes:
         name: the operator's name.
         cls: the operator's class, whose fields are the parameters.
-        inputs, outputs: the roles of the operator's operands.
+        inputs, outputs: the roles of the operands, names such as ``x``, ``w`` and ``y``.
         many: the roles that stand for any number of operands.
         dims: by role, the dim names that are declared for the operand.
         equal: pairs of products of sizes and parameters that must be equal, as text:
@@ -53,7 +53,7 @@ class CheckSource:
 
 
 def parameter_error(name: str, field: str, value: object, rule: str) -> ParameterError:
-    """Return the error of a parameter that breaks a rule.
+    """Return the error that says which rule a parameter of an operator breaks.
 
     Args:
         name: the operator's name.
@@ -75,13 +75,14 @@ def _plural(phrase: str) -> str:
 
 
 def _type_rule(hint: Any) -> tuple[str, str]:
-    """Return a Python expression that tests the type of the variable ``value``, and a noun phrase.
+    """Return (expression, words) for the test that the variable ``value`` has the type ``hint``.
 
     Args:
-        hint: the type that the value must have: a parameter's annotation.
+        hint: the type, an annotation of an operator's parameter.
 
     Returns:
-        The expression, and the type in words for messages, such as ``"a tuple of 2 integers"``.
+        A Python expression that is true if the type is right, and the type in words for messages,
+        such as ``"a tuple of 2 integers"``.
     """
     if typing.get_origin(hint) is tuple:
         args = typing.get_args(hint)
@@ -215,8 +216,8 @@ def check_names(source: CheckSource) -> dict[str, object]:
 def compile_check(source: CheckSource) -> Check:
     """Compile the code of ``check_source`` and return ``check(node, op, inputs, outputs)``.
 
-    The returned function raises a ``ParameterError`` if a parameter of ``op`` breaks a rule, a
-    ``DimError`` if the dims or sizes of the operands do.
+    The returned function raises a ``ParameterError`` if a parameter of ``op`` breaks a rule. It
+    raises a ``DimError`` if the dims or sizes of the operands break one.
     """
     text = check_source(source)
     namespace = compile_text(text, f"<generated check of {source.name}>", check_names(source))

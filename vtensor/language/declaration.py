@@ -12,7 +12,9 @@ from vtensor.language.dims import DimSpec, product_source
 
 
 def parsed_dims(name: object, dims: object, parameters: Sequence[str]) -> dict[str, DimSpec]:
-    """Return the dim names that are declared for each operand, parsed: by role, without a ``*``.
+    """Return the dim names that are declared for each operand, by the operand's role.
+
+    The ``*`` of a role of many operands (``"*y"``) is left out.
 
     Args:
         name: the operator's name.
@@ -59,7 +61,8 @@ def check_equal(
     Args:
         name: the operator's name.
         cls: the operator's class, whose fields are the parameters.
-        equal: pairs of products, ``("x.C", "w.I * group")``.
+        equal: the equalities: pairs of products of sizes and parameters, ``("x.C", "w.I *
+            group")``.
         specs: by role, the dim names that are declared for the operand.
 
     Raises:

@@ -20,7 +20,7 @@ class DimSpec:
 
     Attributes:
         required, optional: the names that are written without and with ``?``.
-        open: True if the row has a ``*``: an operand may have any other dims as well.
+        open: True if the row has a ``*``. An operand may then have other dims as well.
         names: all names, in the order of the row.
     """
 
@@ -53,8 +53,8 @@ class DimSpec:
     def of_rank(self, rank: int) -> tuple[str, ...] | None:
         """Return the dims of an operand with ``rank`` axes, in the order of the row.
 
-        The optional dims that come first in the row are left out first. None if the row cannot have
-        ``rank`` names, or is open.
+        If there are fewer axes than names, optional dims are left out, those that come first in the
+        row first. None if that cannot give ``rank`` names, or if the row has a ``*``.
 
         >>> DimSpec.parse("N C D? H? W").of_rank(4)
         ('N', 'C', 'H', 'W')
@@ -122,7 +122,7 @@ def is_one(size: int) -> bool:
 def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
     """Return whether two tensors have the same dims, in any order, with the same sizes.
 
-    A symbolic size and the number 1 count as different, and add no guard.
+    A symbolic size and the number 1 count as different; this comparison adds no guard to a trace.
 
     Args:
         dims, other: the sizes of each tensor by dim.
@@ -136,12 +136,12 @@ def same_sizes(dims: Mapping[str, int], other: Mapping[str, int]) -> bool:
 
 
 def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes by dim of an element-wise result: the dims of all operands.
+    """Return the sizes by dim of an element-wise result, which has the dims of all operands.
 
-    A dim's size is the one that is not 1, if any operand has such a size; an operand in which the
-    dim has size 1 or is absent is broadcast along it. The dims are in the order of the operand with
-    the most dims; the names that only other operands have come after them. Of operands with equally
-    many dims, the first one counts.
+    A dim has the size that is not 1, if any operand has such a size. An operand in which the dim
+    has size 1 or is absent is repeated along it (broadcast). The result has first the dims of the
+    operand with the most dims (the first of several), in its order; then the dims that this operand
+    lacks.
 
     Args:
         operands: for each operand, its sizes by dim.

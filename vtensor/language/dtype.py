@@ -50,7 +50,7 @@ _ML_DTYPES_NAMES: dict[str, str] = {
     "u2": "uint2",
 }
 
-#: Floats of at most 8 bits, and integers of fewer than 8: no kernel computes in these types.
+#: Floats of at most 8 bits, and integers of fewer than 8 bits. No kernel computes in these types.
 NARROW_FLOATS = tuple(name for name in _ML_DTYPES_NAMES if name[0] == "f")
 NARROW_INTEGERS = tuple(name for name in _ML_DTYPES_NAMES if name[0] in "su")
 
@@ -85,11 +85,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def exponent(name: str) -> tuple[int, int]:
-    """Return the bytes of an element, and a mask of bits that are all set in infinities and NaN.
+    """Return (bytes of an element, mask of the bits that are all set in infinities and NaN).
 
-    The mask is 0 for types whose elements are always finite. For complex types both numbers are
-    those of the real part. In types that encode NaN as minus zero, negative numbers have all bits
-    of the mask set, too.
+    The mask is 0 for types whose elements are always finite. For a complex type, both numbers are
+    those of its real part. In types that encode NaN as minus zero, all bits of the mask are set in
+    negative numbers as well.
 
     Raises:
         DTypeError: no element type has this name.

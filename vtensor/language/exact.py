@@ -1,4 +1,4 @@
-"""Keys that tell an operator's parameters apart where ``==`` does not."""
+"""Keys of parameters' values that differ where ``==`` sees no difference, as for 0.0 and -0.0."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def exact(value: Any) -> Hashable:
     """Return a key of a parameter's value, or of an operator instance with its parameters.
 
     Two keys are equal if their values have the same type and no operation can tell the values
-    apart: 0.0 and -0.0 have different keys, 1 and True too; all NaN of a type have one key. A key
-    can be hashed if its value can.
+    apart. So 0.0 and -0.0 have different keys, and so have 1 and True. All NaN of a type have one
+    key. A key can be hashed if its value can.
 
     >>> exact(0.0) == exact(-0.0), exact(1) == exact(1.0)
     (False, False)

@@ -129,15 +129,15 @@ class Expression:
         return _of(function, self)
 
     def exp(self) -> Expression:
-        """Return exp(x)."""
+        """Return exp of this value."""
         return _of("exp", self)
 
     def expm1(self) -> Expression:
-        """Return exp(x) - 1, exact near 0."""
+        """Return exp of this value, minus 1; exact near 0."""
         return _of("expm1", self)
 
     def log1p(self) -> Expression:
-        """Return ln(1 + x), exact near 0."""
+        """Return the natural logarithm of 1 plus this value; exact near 0."""
         return _of("log1p", self)
 
     def sqrt(self) -> Expression:
@@ -153,18 +153,18 @@ class Expression:
         return _of("tanh", self)
 
     def logistic(self) -> Expression:
-        """Return 1 / (1 + exp(-x))."""
+        """Return 1 / (1 + exp(-x)), where x is this value."""
         return _of("logistic", self)
 
     def softplus(self) -> Expression:
-        """Return ln(1 + exp(x)), without overflow."""
+        """Return ln(1 + exp(x)), where x is this value, without overflow."""
         return self.max(0) + (-self.abs()).exp().log1p()
 
     def to(self, dtype: str) -> Expression:
         """Return the value converted to an element type.
 
-        A float loses its fraction in an integer type, an integer its upper bits in a narrower type;
-        a float is rounded to a narrower one.
+        A float that becomes an integer loses its fraction. An integer that becomes a narrower
+        integer loses its upper bits. A float that becomes a narrower float is rounded.
         """
         return Expression(function=f"to_{dtype}", arguments=(self,), dtype=dtype)
 

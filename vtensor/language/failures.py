@@ -1,4 +1,4 @@
-"""File and line of a function, or of an error in an operator author's file, for messages."""
+"""For messages: file and line of a function, or of an error in the file of an operator's author."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def raised(error: BaseException, place: str, kind: bool = True) -> str:
     Args:
         error: the error.
         place: ``"FILE:LINE"`` of the author's function, from ``place_of``; only the file is used.
-        kind: True begins with the name of the error's type.
+        kind: True begins the message with the name of the error's type.
 
     >>> raised(KeyError("O"), "handlers.py:3")
     "KeyError: 'O'"

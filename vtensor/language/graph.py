@@ -63,10 +63,10 @@ class Graph:
         outputs: by name of each output, the name of its value, in order.
         nodes: the nodes by name, in order.
         sealed: True once the graph is immutable.
-        merged: the names of nodes that a simplification removed, each with the name of the node
-            that does its work now.
-        offers: by name of a node, the nodes after it that a library may fuse into it, in order; the
-            library takes the first few of them, or all.
+        merged: by name of a node that a simplification removed, the name of the node that now
+            computes its result.
+        offers: by name of a node, the nodes after it that its library may fuse into it (run in the
+            same step), in order. The library takes none, the first few, or all of them.
         rewritten: the number of applications of each rewrite rule, by the rule's name.
         applied: a pair for each application of a rewrite rule: the rule's name, and the name of the
             node at which its pattern ended.
@@ -90,7 +90,10 @@ class Graph:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Put ``name/`` before the names of nodes and constants that a block adds; scopes nest.
+        """Put ``name/`` before the names of nodes and constants that are added inside a ``with``
+        block.
+
+        Inside a second such block, both names stand before: ``outer/inner/``.
 
         >>> from ops import Relu
         >>> g = Graph()
@@ -111,7 +114,8 @@ class Graph:
         Args:
             name: the input's name.
             dims: sizes by dim, in the order of the axes of the user's arrays. A size of None is
-                open: each run decides it, the same for every input whose dim of this name is open.
+                open: each run decides it. All inputs in which the dim of this name is open have the
+                same size in it.
             dtype: element type.
 
         >>> from ops import Relu
@@ -172,8 +176,8 @@ class Graph:
         Args:
             op: an operator instance, ``Conv2D(strides=(2, 2))``.
             inputs: values of this graph.
-            name: the node's name; by default the operator's name and a number, ``Conv2D:0``. A
-                scope's name goes in front of either.
+            name: the node's name; by default the operator's name and a number, ``Conv2D:0``. Inside
+                a scope, the scope's name is put in front of it.
             outputs: the output values' names; by default the node's name for the first, then
                 ``name:1``, ``name:2``, ...
 
@@ -288,7 +292,7 @@ class Graph:
         """Return a sealed copy of the graph with numbers in place of its open sizes.
 
         Args:
-            sizes: by name of each open size, its number.
+            sizes: for each open size, by its name, the number.
 
         Raises:
             DimError: a number is missing, or an operator refuses the sizes.
@@ -401,9 +405,9 @@ class Graph:
                 Single numbers may be in the text instead.
 
         Raises:
-            GraphError: a line cannot be read, an operator is not registered or does not take its
-                inputs, a type in the text is not the operator's, or a constant's values are
-                missing; the message names the line.
+            GraphError: a line cannot be read; an operator is not registered or does not take its
+                inputs; a type in the text differs from the one that the operator computes; or a
+                constant's values are missing. The message names the line.
 
         >>> from ops import Relu
         >>> print(Graph.parse('''graph tiny

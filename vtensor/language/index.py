@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vtensor.language.process.forks import locked, process_lock
 
 #: The lock that is held while modules that register operators are imported; a fork waits for it.
-#: A thread that holds another process lock never acquires this one.
+#: A thread that holds another lock of ``process_lock`` never acquires this one.
 importing = process_lock(0)
 
 
@@ -21,11 +21,11 @@ class Row(NamedTuple):
     Attributes:
         module: the module that registers the operator or rule.
         name: the name of the operator or rule.
-        kind: for an operator, the kind of its trait ``Structural``, empty without the trait; for a
-            rule, the operators of its replacement, with ``+`` between them.
-        given: for an operator, the ONNX operators that are read as it; for a rule, a text for each
-            alternative of its pattern: the operators that a graph must have, with ``+`` between
-            them.
+        kind: for an operator, the kind of its trait ``Structural``, empty if it lacks the trait.
+            For a rule, the operators of its replacement, with ``+`` between them.
+        given: for an operator, the ONNX operators that are read as it. For a rule, a text for each
+            alternative of its pattern: the operators that a graph needs so that it can match, with
+            ``+`` between them.
         rule: True for a rule, False for an operator.
     """
 
@@ -63,9 +63,10 @@ class Index:
         loaded: called after a module was imported, with the names of the module's operators.
 
     Attributes:
-        pending: by name of an operator, its module; without modules that have been imported.
-        pending_rules: by name of a rule, its module; without modules that have been imported.
-        places: by name of each operator, its index among the operators in ``rows``.
+        pending: the module of each operator, by the operator's name; modules that have been
+            imported are left out.
+        pending_rules: the module of each rule, by the rule's name; likewise.
+        places: the index of each operator among the operators in ``rows``, by the operator's name.
         rules: by name of each rule, its entry.
     """
 
@@ -92,9 +93,9 @@ class Index:
 
         Args:
             operator: the operator's name.
-            wait: True waits while another thread imports; False then returns at once, without
-                importing. A module that registers its operators passes False, since the other
-                thread may wait for the import of that module.
+            wait: what to do while another thread imports. True waits; False returns at once,
+                without importing. A module that registers its operators passes False, since the
+                other thread may itself wait for the import of that module.
         """
         if operator in self.pending:
             self._load_module(self.pending[operator], wait)
@@ -118,8 +119,8 @@ class Index:
     def load_rules(self, operators: Collection[str]) -> None:
         """Import the modules of the rules whose patterns may match in a graph.
 
-        The operators in the replacement of such a rule count as the graph's, too, since they may be
-        in another rule's pattern.
+        The operators in such a rule's replacement count as operators of the graph, too. They may
+        occur in the pattern of another rule, which may then match.
 
         Args:
             operators: the names of the graph's operators.
@@ -139,7 +140,10 @@ class Index:
                     self._load_module(row.module, True)
 
     def load_all(self) -> None:
-        """Import every module of operators and rules; a thread that is importing may call this."""
+        """Import every module of operators and rules.
+
+        A thread that is importing one of these modules may call this, too.
+        """
         modules = dict.fromkeys((*self.pending.values(), *self.pending_rules.values()))
         if modules:
             with importing:
@@ -147,7 +151,11 @@ class Index:
                     self._import(module)
 
     def _import(self, module: str) -> None:
-        """Import a module; its operators and rules stay pending until its last line has run."""
+        """Import a module, and remove its operators and rules from those that are still to be
+        imported.
+
+        They are not removed if the module is still being imported, by an outer call.
+        """
         spec = importlib.import_module(module).__spec__
         if not getattr(spec, "_initializing", False):
             names = _remove_names(self.pending, module)

@@ -87,8 +87,8 @@ class SeveralOutputs(Protocol):
         """The method that returns the outputs."""
 
 
-#: The operators by name. The registry in use (``libdesc.registry``) shares the dict ``data`` of
-#: this table, or replaces it by a dict of its own.
+#: The operators by name. The registry in use (``libdesc.registry``) has the same dict ``data`` as
+#: this table, or puts a dict of its own into it.
 OPERATORS = OperatorTable()
 
 
@@ -106,10 +106,10 @@ def operator(
 
     Args:
         name: the operator's name in graphs and plans.
-        dims: a row of dim names for each operand, by role; the parameters of ``compute`` are
-            inputs, the other roles are outputs. ``compute(self, ctx, *x)`` and
-            ``compute(self, ctx, x, *more)`` take one input or more; a last output ``"*y"`` stands
-            for any number of outputs.
+        dims: a row of dim names for each operand, by its role (its name). Roles that are parameters
+            of ``compute`` are inputs; all others are outputs. With ``compute(self, ctx, *x)`` or
+            ``compute(self, ctx, x, *more)``, an operator has one input or more. A last role
+            ``"*y"`` stands for any number of outputs.
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
         holds: further conditions on parameters and inputs, as pairs of a function and a message.
             Before ``compute``, each function is called in order with the instance and the inputs;
@@ -183,9 +183,9 @@ def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
 def _place(cls: type) -> tuple[str, int]:
     """Return the file and line of an operator's class, without reading its source.
 
-    The line is ``__firstlineno__`` if the class has it. Otherwise it is the line of the decorator's
-    call, which is found in the call stack; or the first line of ``compute``, if that is smaller or
-    no such call is found.
+    The line is ``__firstlineno__`` if the class has it. Otherwise the line of the decorator's call
+    is searched in the call stack. If it is not found, or ``compute`` begins on an earlier line, the
+    line is the first one of ``compute``.
     """
     file, _, text = place_of(cast(Operator, cls).compute).rpartition(":")
     line = int(text)
@@ -242,7 +242,9 @@ def named(name: str) -> Any:
 
 
 def label_of(op: object) -> str:
-    """Return an instance's label in graphs and plans: its ``label``, else the operator's name.
+    """Return an operator instance's label in graphs and plans.
+
+    It is the instance's attribute ``label``, or the operator's name if it has none.
 
     Raises:
         GraphError: the object is no operator.
@@ -252,17 +254,19 @@ def label_of(op: object) -> str:
 
 @dataclass
 class Context:
-    """The first argument of ``compute``: it names the outputs, and dispatches to libraries.
+    """The first argument of ``compute``: it gives names to outputs, and passes calls to libraries.
 
-    This base class calls no library and only checks; with it the graph builder infers shapes.
+    This base class calls no library; it only checks parameters and dims. ``Graph.add`` uses it to
+    infer the shapes of outputs.
 
     Attributes:
         node: the node's name, for errors and plans.
         device: the device that the node is placed on.
         op: the operator's name.
         names: the names of the outputs; empty for default names.
-        followers: operators that fusion offers to run inside this node's step, each with its other
-            operands. The routine that an invoker returns says whether it takes them.
+        followers: operators after this node that may be fused, that is, run inside this node's
+            step, each with its further operands. The routine that an invoker returns says how many
+            of them it takes.
     """
 
     node: str = ""
@@ -294,8 +298,8 @@ class Follower:
 
     Attributes:
         op: the follower's operator.
-        operands: the follower's inputs, without that output.
-        places: the indices at which that output is among all inputs of the follower.
+        operands: the follower's inputs other than that output.
+        places: the indices among all inputs of the follower at which it reads that output.
     """
 
     op: object
@@ -303,11 +307,12 @@ class Follower:
     places: tuple[int, ...] = (0,)
 
     def inputs(self, output: T, others: Sequence[T]) -> list[T]:
-        """Return a list with an object for each input of the follower, in order.
+        """Return an object for each input of the follower, in the order of its inputs.
 
         Args:
-            output: the object for the output that the follower reads, once for each time it does.
-            others: the objects for ``operands``.
+            output: the object for the output that the follower reads; it is repeated if the
+                follower reads that output several times.
+            others: the object for each of ``operands``.
         """
         operands = iter(others)
         count = len(self.places) + len(others)

@@ -66,8 +66,8 @@ INSTANCES_BEFORE_COMPILING = 16
 def checked(cls: type[T], check: Callable[[T], None]) -> bool:
     """Make a dataclass call ``check`` with each new instance, and return True.
 
-    False, without any effect, if the ``__init__`` of ``cls`` is not this module's: the caller must
-    then add the check.
+    If the ``__init__`` of ``cls`` was not made by this module, do nothing and return False; the
+    caller must then add the check.
     """
     init = vars(cls).get("__init__")
     if isinstance(init, _Init):
@@ -306,7 +306,7 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
 
 
 def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]:
-    """Return ``__setattr__`` and ``__delattr__`` of a frozen class, by name: both refuse changes.
+    """Return ``__setattr__`` and ``__delattr__`` for a frozen class, by name; both raise an error.
 
     Args:
         cls: the frozen class.
@@ -327,7 +327,7 @@ def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]
 
 
 def _states(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
-    """Return ``__getstate__`` and ``__setstate__``, by name, which copy and pickle an instance.
+    """Return ``__getstate__`` and ``__setstate__``, by name, for copying and pickling instances.
 
     Args:
         names: the names of the fields of a frozen class with slots.

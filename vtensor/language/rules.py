@@ -4,12 +4,13 @@ A rule is a text, an equation between two expressions of registered operators::
 
     Mul(x, Sigmoid(x))  =  Swish(x)
 
-Names that begin with a small letter are holes: each matches any value of a graph, and the same name
-stands for the same value. A number is a constant that has this number everywhere. ``scalar(s)`` is
-a constant of one number, and ``constant(c)`` any constant. ``a | b`` matches either. Parameters are
-given by name, ``Op(x, parameter=p)``: the name ``p`` stands for the operator's parameter, ``_`` for
-any value, and a parameter that is left out must have its default. Lines ``name = expression``
-before the pattern name parts of the pattern; a name stands for one value.
+Names that begin with a small letter are holes. A hole matches any value of a graph; if its name
+occurs several times, it is the same value each time. A number matches a constant all of whose
+elements equal it. ``scalar(s)`` matches a constant of one number, and ``constant(c)`` any constant.
+``a | b`` matches what ``a`` or ``b`` matches. Parameters are given by name, ``Op(x, parameter=p)``.
+The name ``p`` stands for the operator's parameter, ``_`` for any value, and a parameter that is
+left out must have its default. A line ``name = expression`` before the pattern gives a name to a
+part of the pattern; in one match, the name stands for one value.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ HOLE_KINDS = ("", "scalar", "constant")
 
 @dataclass(frozen=True)
 class Hole:
-    """A name in a pattern that matches a value of a graph; its kind is one of ``HOLE_KINDS``."""
+    """A name in a pattern that matches a value of a graph.
+
+    Its ``kind``, one of ``HOLE_KINDS``, says which values it matches.
+    """
 
     name: str
     kind: str = ""
@@ -68,14 +72,14 @@ class Apply:
 
 @dataclass(frozen=True)
 class Either:
-    """Alternative patterns; the first that matches is used."""
+    """Several patterns, of which one must match; the first that matches is used."""
 
     choices: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a pattern with a name; in one match, the name stands for one value."""
+    """A named part of a pattern: in one match, all its occurrences stand for one value."""
 
     name: str
     pattern: Pattern
@@ -89,10 +93,11 @@ class Match:
     """A match of a pattern in a graph.
 
     Attributes:
-        values: the value that each hole matched, by the hole's name.
-        parameters: the values of the operators' parameters, by their names in the pattern.
-        numbers: by name of a constant's hole, the number that all its elements equal; its array, if
-            the elements differ.
+        values: the value of the graph that each hole matched, by the hole's name.
+        parameters: the values of those operator parameters that have a name in the pattern, by that
+            name.
+        numbers: for each hole that matched a constant, by the hole's name, the number that all
+            elements of the constant equal; the constant's array if they differ.
         output: the value that the last operator of the match computes.
     """
 
@@ -106,24 +111,26 @@ class Match:
         return self.values[name] if name in self.values else self.parameters[name]
 
 
-#: The condition of a rule. Returns further parameters by name; None if the rule does not hold for
-#: the match. A hole of the replacement that the pattern lacks becomes a new constant: the function
-#: returns, under the hole's name, a pair of the array and the names of its dims.
+#: The condition of a rule. It returns further parameters of the replacement, by name; None if the
+#: rule does not hold for the match. If the replacement has a hole that the pattern lacks, the hole
+#: becomes a new constant. The function then returns, under the hole's name, (array, names of its
+#: dims).
 Given = Callable[[Match], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rewrite rule: an occurrence of the pattern in a graph may be replaced.
+    """A rewrite rule: nodes of a graph that match ``pattern`` may be replaced by those of
+    ``makes``.
 
     Attributes:
         name: the rule's name, by which a session can switch it off.
         equation: the rule in mathematical notation.
         pattern: the expression that is replaced.
-        makes: the replacement; an operand that is a hole without a value is left out.
-        given: the condition, which may compute parameters of the replacement.
-        example: the operands of a test: the dim names of each hole, or the number of each scalar,
-            by name.
+        makes: the replacement. An operand is left out if it is a hole that matched no value.
+        given: the condition for the replacement, which may also compute parameters of it.
+        example: operands for a test of the rule, by the hole's name: the dim names of the operand,
+            or the number of a scalar.
         module: the module that registered the rule.
     """
 
@@ -175,12 +182,14 @@ class Rule:
 
     @property
     def needs(self) -> list[set[str]]:
-        """For each alternative of the pattern, the operators that a matching graph must have."""
+        """For each alternative of the pattern, the names of the operators that a matching graph
+        has.
+        """
         return [_needed(root) for root in self.roots]
 
     @property
     def roots(self) -> Sequence[Apply]:
-        """The alternatives of the pattern, each an operator on operands, or the pattern alone."""
+        """The alternatives of the pattern; the pattern itself if it has no alternatives."""
         roots = self.pattern.choices if isinstance(self.pattern, Either) else (self.pattern,)
         return cast("Sequence[Apply]", roots)
 

@@ -47,7 +47,7 @@ class NodeReader(Protocol):
         """All inputs that are given."""
 
     def constant(self, index: int) -> Any:
-        """Return input ``index`` as a NumPy array; refuse the node if the input is no constant."""
+        """Return input ``index`` as a NumPy array; raise an error if the input is no constant."""
 
     def axis(self, index: int, of: VTensor) -> str:
         """Return the name of the dim at axis ``index`` of the value ``of``; -1 is the last axis."""
@@ -104,9 +104,8 @@ class NodeWriter(Protocol):
         Args:
             x: the value.
             order: the dim of each axis, in order; None is the order of ``x.dims``. ``"G*O"`` merges
-                two dims into one axis. A dim that ``x`` lacks becomes an axis of size 1; but none,
-                if ``x`` lacks all dims before that dim too: ONNX broadcasts along missing first
-                axes.
+                two dims into one axis. A dim that ``x`` lacks becomes an axis of size 1, or no
+                axis if no dim of ``x`` comes before it: ONNX broadcasts along missing first axes.
         """
 
     def constant(self, values: Any, dtype: str = "s64") -> str:
@@ -164,7 +163,7 @@ class Naming(Protocol):
 
     @property
     def roles(self) -> list[str]:
-        """The roles of the inputs that are given, in order: ``x0 x1 ...``."""
+        """The roles of the inputs that are not left out, in order: ``x0 x1 ...``."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return the value of an attribute of the ONNX node, or ``default`` if it is absent."""
@@ -175,7 +174,7 @@ class Naming(Protocol):
     def name(self, role: str, names: str) -> None:
         """Name the axes of an input or output in order, ``name("x0", "N C")``.
 
-        Without effect if there are not as many names as axes.
+        If there are more or fewer names than axes, the call has no effect.
         """
 
     def same(self, role: str, position: int, other: str, other_position: int) -> None:
@@ -187,11 +186,12 @@ class Naming(Protocol):
         """
 
     def hint(self, role: str, names: str) -> None:
-        """Propose names for the axes of an input or output, for axes that nothing else names.
+        """Propose names for those axes of an input or output that get no name in any other way.
 
         Args:
             role: the input or output, ``"x0"`` or ``"y0"``.
-            names: a name for each axis, ``"N C"``; without effect if the rank is another.
+            names: a name for each axis, ``"N C"``. If there are more or fewer names than axes, the
+                call has no effect.
         """
 
 
@@ -200,14 +200,15 @@ Write = Callable[[NodeWriter, Any], None]
 
 
 class Ahead(NamedTuple):
-    """The computation of a node before a run, from inputs that are known except for open sizes.
+    """How a node is computed before a run, if all that its inputs depend on is constants and open
+    sizes.
 
     Attributes:
-        compute: returns the node's only output as an array. Called with a function that returns an
-            attribute by name, and with the inputs as arrays.
+        compute: returns the node's only output as an array. It is called with a function that
+            returns an attribute, given its name, and then with the inputs as arrays.
         traced: True if ``compute`` also takes arrays whose elements are symbolic sizes.
-        only_traced: True if ``compute`` is for traces only: without symbolic sizes, the node is
-            computed by its operator.
+        only_traced: True if ``compute`` is used only in a trace. If no size is symbolic, the node's
+            operator computes the output.
     """
 
     compute: Callable[..., Any]
@@ -217,7 +218,7 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True)
 class Spelling:
-    """One ONNX operator as which an operator is written, and from which the operator is read.
+    """How an operator of VTensor is read from one ONNX operator, and written as it.
 
     Args:
         op_type: the ONNX operator's name; ``domain::name`` if the domain is not ONNX's own.
@@ -225,7 +226,8 @@ class Spelling:
         names: gives each axis of the node's inputs and outputs a dim name; axes that are the same
             dim get the same name.
         read: adds the operators that compute the node to the graph, and returns the node's outputs.
-        write: adds ONNX nodes for an instance of the operator; None if another spelling does.
+        write: adds ONNX nodes for an instance of the operator; None if another spelling of it does
+            so.
         ahead: computes the node's output before a run, for each combination of sizes; None if the
             node is always computed in a run.
     """
@@ -240,14 +242,17 @@ class Spelling:
 
 
 def read_elsewhere(node: NodeReader) -> VTensor:
-    """Raise the node's refusal: this is the ``read`` of all spellings that are only written."""
+    """Raise the error that this node cannot be read.
+
+    It is the ``read`` of all spellings that are used for writing only.
+    """
     raise node.refuse("another operator's spelling reads it")
 
 
 def written(op_type: str, since: int, write: Write) -> Spelling:
-    """Return the spelling of an operator that is only written, such as a bias or a factor.
+    """Return a spelling that is used for writing only, for an operator such as a bias or a factor.
 
-    ONNX nodes of this ``op_type`` are read as another operator.
+    When a model is read, ONNX nodes of this ``op_type`` become another operator.
 
     Args:
         op_type: the ONNX operator's name.

@@ -26,7 +26,7 @@ class OperatorInfo:
     Attributes:
         name: the operator's name.
         cls: the operator's class.
-        inputs, outputs: the roles of the operator's operands.
+        inputs, outputs: the roles of the operands, names such as ``x``, ``w`` and ``y``.
         many: the roles that stand for any number of operands.
         dims: by role, the dim names that are declared for the operand.
         onnx: the operator's ONNX spellings.
@@ -76,7 +76,8 @@ class OperatorInfo:
     def roles(self, inputs: int, outputs: int) -> tuple[str, ...]:
         """Return the role of each operand of a call: ``x w y``.
 
-        A role that stands for any number of operands is numbered: ``x0 x1``.
+        If a role stands for any number of operands, a number is appended for each of them: ``x0
+        x1``.
 
         Args:
             inputs, outputs: the numbers of inputs and outputs of the call.
@@ -96,8 +97,9 @@ class OperatorInfo:
     def operations(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> int:
         """Return the number of arithmetic operations of a call.
 
-        Without the trait ``Cost``, an element-wise operator counts one operation for each element
-        of its first output, and any other operator none, since it only moves elements.
+        The trait ``Cost`` says the number. If an element-wise operator lacks the trait, it has one
+        operation for each element of its first output. Any other operator without the trait has
+        none, since it only moves elements.
         """
         cost = self.trait(Cost)
         if cost is None:

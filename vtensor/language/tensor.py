@@ -54,7 +54,7 @@ class Storage(Protocol):
         """
 
     def part(self, tensor: VTensor) -> Part | None:
-        """Return a view of a tensor's elements in this memory, and their layout by its dims.
+        """Return a view of a tensor's elements in this memory, and their layout in its dims.
 
         None if the tensor is a view, and no layout with the view's dims describes this memory.
 
@@ -71,7 +71,8 @@ class Storage(Protocol):
         """Return a new storage that holds an array.
 
         Args:
-            array: the elements; an axis for each axis of ``layout``, or for each dim.
+            array: the elements, with an axis for each axis of ``layout``, or for each dim if
+                ``layout`` is None.
             extents: the sizes by dim.
             layout: the layout of the array; None if it has an axis for each dim.
         """
@@ -91,7 +92,9 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Option:
-    """The origin of a VTensor: the output ``index`` of ``node`` (the paper's third argument).
+    """The origin of a VTensor: output ``index`` of ``node``.
+
+    In the paper, it is the third argument of VTensor.
 
     Attributes:
         node: name of the node; empty for inputs, constants and tensors outside a graph.
@@ -111,11 +114,11 @@ class Option:
 
 @dataclass(frozen=True)
 class DimView:
-    """The relation of a view's dims to those of its base.
+    """How the dims of a view are made from those of its base, the tensor that it is a view of.
 
     Attributes:
-        names: by dim of the base, the dims of the view that it becomes: one renames it; several,
-            slowest first, split it. Empty for a tensor that is no view.
+        names: by dim of the base, the dims that it becomes in the view. One dim means that it is
+            renamed; several, slowest first, that it is split. Empty for a tensor that is no view.
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -265,7 +268,7 @@ class VTensor:
         return self.storage.data()
 
     def part(self) -> Part | None:
-        """Return a view of the elements with their layout by this tensor's dims.
+        """Return a view of the elements, and their layout in this tensor's dims.
 
         None if the tensor is a view, and no layout with the view's dims describes its memory.
 
@@ -331,9 +334,9 @@ class VTensor:
     def merge(self, dims: str | Sequence[str], into: str, *, copy: bool | None = None) -> VTensor:
         """Return this tensor with several dims merged into one.
 
-        In the order of dims, the merged dim stands where the first of them was. The result is a
-        view of the same memory if the layout allows it: the merged dims must have no blocks and be
-        neighbours in memory (other dims may have blocks). ``split`` is the inverse.
+        In the order of dims, the new dim is where the first of the merged ones was. The result is a
+        view of the same memory if the layout allows it. For that, the merged dims must have no
+        blocks and be neighbours in memory; other dims may have blocks. ``split`` is the inverse.
 
         Args:
             dims: the dims to merge, slowest first: ``"H W"``.
@@ -398,8 +401,8 @@ class VTensor:
         if raw:
             return proto
         if self.dtype in ("f16", "bf16", *NARROW_FLOATS) and bits(self.dtype) >= 8:
-            # The field holds the elements' bits as integers; the way through Python's floats would
-            # change some of them.
+            # The field holds the elements' bits as integers. They are taken from memory, since a
+            # conversion to Python's floats would change some of them.
             proto.ClearField("raw_data")
             codes = array.view(f"u{array.itemsize}")
             proto.int32_data.extend(codes.ravel().tolist())
@@ -419,7 +422,7 @@ class VTensor:
         The capsule shares this tensor's memory if the layout allows it.
 
         Args:
-            stream, max_version, dl_device, copy: as in the standard below.
+            stream, max_version, dl_device, copy: as in the standard that is named at the end.
 
         Raises:
             ContractError: the tensor has no elements in memory yet.
@@ -497,7 +500,8 @@ class VTensor:
             names: by dim of this tensor, its new name; dims that are left out keep their names.
 
         Raises:
-            DimError: there is no such dim, two dims would have one name, or this is a view already.
+            DimError: this tensor lacks a dim in ``names``; two dims would have one name; or this
+                tensor is a view already.
 
         >>> VTensor("f32", {"N": 2, "C": 3}).rename({"C": "K"}).summary()
         'f32 N=2 K=3'
@@ -515,8 +519,8 @@ class VTensor:
             into: sizes by name of the new dims, slowest first.
 
         Raises:
-            DimError: the product of the sizes is not the dim's size, two dims would have one name,
-                or this is a view already.
+            DimError: the product of the sizes in ``into`` is not the dim's size; two dims would
+                have one name; or this tensor is a view already.
 
         >>> VTensor("f32", {"O": 8, "I": 3}).split("O", {"G": 2, "O": 4}).summary()
         'f32 G=2 O=4 I=3'

@@ -58,7 +58,7 @@ _UNREADABLE = (
 #: The largest integer that a product may be: the largest s64.
 _MAX_PRODUCT = (1 << 63) - 1
 _RESERVED = {"graph", "input", "constant", "output", "as", ":", "=", "@"}
-#: A piece of an operator's parameters: quoted text, a parenthesis, or anything else.
+#: A piece of the text of an operator's parameters: quoted text, a parenthesis, or anything else.
 _PIECE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+"""
 
 
@@ -162,10 +162,10 @@ def _literal(value: Any) -> str:
 
 
 def _number(array: np.ndarray[Any, Any]) -> str:
-    """Return the end of a constant's line, ``" = 0.5"``, if the array is one finite number.
+    """Return the end of a constant's line, such as ``" = 0.5"``, if its array is one finite number.
 
-    Empty for any other array, and for types that have no literal: complex numbers and those of
-    ``ml_dtypes``.
+    Empty for any other array, and for element types whose numbers have no literal: complex types
+    and those of ``ml_dtypes``.
     """
     if array.ndim or array.dtype.kind not in "fiub" or not math.isfinite(array.item()):
         return ""
@@ -342,8 +342,8 @@ def _evaluated(node: ast.expr) -> Any:
 def _product(left: Any, right: Any) -> int | float:
     """Return the product of two numbers, of which one or both may be open sizes.
 
-    Python would repeat text and tuples, and its integers have no bound: a short line could take any
-    amount of memory.
+    Python's own ``*`` would also repeat texts and tuples, and its integers have no bound, so a
+    short line could take any amount of memory.
 
     Raises:
         GraphError: a factor is no number, or the product exceeds ``_MAX_PRODUCT``.

@@ -32,11 +32,10 @@ class Commutes(Trait):
     """The operator is commutative and associative, except for rounding."""
 
 
-#: The kinds of ``Structural``. Parameters of their operators: ``rename`` takes ((old, new), ...),
-#: ``reshape`` takes ((name, size), ...), ``slice`` takes axes, starts, ends and steps. ``bias``
-#: takes none: it adds its second operand along that operand's dims. ``cast`` takes the element type
-#: of its output. Operators of the other kinds have the parameters of the ONNX operator in their
-#: first spelling.
+#: The kinds of ``Structural``, and the parameters of their operators. ``rename`` has ((old, new),
+#: ...); ``reshape`` has ((name, size), ...); ``slice`` has axes, starts, ends and steps. ``bias``
+#: has none; it adds its second operand along that operand's dims. ``cast`` has the element type of
+#: its output. The others have the parameters of the ONNX operator in their first spelling.
 STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice", "cast")
 
 #: The kinds of ``Structural`` whose output is the input's memory under other dims.
@@ -79,8 +78,8 @@ class Cost(Trait):
     A sum of two numbers, a comparison and a function of a number count as one operation each.
 
     Args:
-        count: the number per element of the first input; or a function that returns the number for
-            the whole call: ``(op, *inputs, *outputs) -> int``.
+        count: the number of operations per element of the first input. Or a function that returns
+            the number for the whole call: ``(op, *inputs, *outputs) -> int``.
     """
 
     count: Callable[..., int] | int
@@ -88,12 +87,14 @@ class Cost(Trait):
 
 @dataclass(frozen=True)
 class Linear(Trait):
-    """The output is linear in some inputs: scaling a slice of one scales the output's slice.
+    """The output is linear in some inputs: if a slice of one is scaled, so is a slice of the
+    output.
 
     Args:
-        inputs: by role of such an input, a dict: by dim of the output, the dims of the input of
-            which it consists, slowest first. ``{"w": {"C": "G O"}}``: C of the output is G and O of
-            w. Dims of the same name are left out; ``{"a": {}}``: all names agree.
+        inputs: for each such input, by its role, how dims of the output are made of dims of the
+            input. This is a dict from an output dim to the input's dims, slowest first. Dims with
+            the same name in both are left out. ``{"w": {"C": "G O"}}``: the output's C consists of
+            G and O of input ``w``; ``{"a": {}}``: output and input ``a`` have the same dim names.
     """
 
     inputs: Mapping[str, Mapping[str, str]] = field(hash=False)
@@ -104,9 +105,9 @@ class Affine(Trait):
     """The output is ``factor * x + shift`` in an input ``x``.
 
     Args:
-        coefficients: called with the instance and an argument for each input: None for x, and for
-            the others arrays that broadcast against each other. Returns factor and shift; None if
-            the output is not affine in x.
+        coefficients: called with the instance and an argument for each input: None for ``x``, an
+            array for each other input; the arrays broadcast against each other. Returns (factor,
+            shift); None if the output is not affine in ``x``.
     """
 
     coefficients: Callable[..., tuple[Any, Any] | None]
@@ -126,10 +127,10 @@ class Pointwise(Trait):
 
 @dataclass(frozen=True)
 class Stretches(Trait):
-    """Small outputs have large relative errors: an exponential's equals its input's absolute error.
+    """Small outputs have large relative errors, as an exponential's do.
 
-    At the end of a network, the error of such an operator's input is used in place of the error of
-    its output.
+    The relative error of an exponential is the absolute error of its input. At the end of a
+    network, the error of such an operator's input is used in place of the error of its output.
     """
 
 
@@ -146,9 +147,9 @@ class Picks(Trait):
     """The operator may read only every n-th element of its first input along some dims.
 
     Args:
-        steps: called with the instance and the inputs. Returns a dict with n by dim, and an
-            instance that computes the same output from every n-th element alone, beginning with the
-            first; None if every element is read.
+        steps: called with the instance and the inputs. Returns (n by dim, instance): the returned
+            instance computes the same output from every n-th element alone, beginning with the
+            first. None if every element is read.
     """
 
     steps: Callable[..., tuple[Mapping[str, int], Any] | None]

@@ -37,7 +37,7 @@ def read_plain_file(file: str | os.PathLike[str], max_bytes: int = MAX_TEXT_BYTE
     """Return the bytes of a plain file, at most ``max_bytes``.
 
     Raises:
-        OSError: the file has more bytes, or ``open_plain_file`` refuses it.
+        OSError: the file has more bytes, or ``open_plain_file`` cannot open it.
     """
     with open_plain_file(file) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -51,7 +51,7 @@ def read_text(file: str | os.PathLike[str], max_bytes: int = MAX_TEXT_BYTES) -> 
     """Return the text of a plain file in UTF-8, with line ends as ``\\n``.
 
     Raises:
-        OSError: ``read_plain_file`` refuses the file.
+        OSError: ``read_plain_file`` cannot read the file.
         UnicodeDecodeError: the text is no UTF-8.
     """
     text = read_plain_file(file, max_bytes).decode()

@@ -15,13 +15,13 @@ from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 if TYPE_CHECKING:
     from vtensor.runtime.planning.frontier import Frontier, Point
 
-#: Pixels: the picture's size; the margins of the plot to the left, above and below; the width of
-#: the column for error 0.
+#: In pixels: the size of the picture; the margins of the plot to the left, above and below; the
+#: width of the column for error 0.
 WIDTH, HEIGHT = 760, 460
 LEFT, TOP, BELOW, STRICT = 100, 90, 70, 70
 
 #: The radius of a point in pixels; the top of the time axis as a multiple of the slowest time; and
-#: the distance from the right end, in pixels, within which a name is left of its point.
+#: a distance from the right end in pixels: nearer points have their name on the left.
 RADIUS, HEADROOM, EDGE = 5, 1.12, 120
 
 #: The height of a line of text, and the most width of a character, in pixels.
@@ -34,8 +34,9 @@ DEFAULT_DECADES = (-7, -3)
 def frontier_picture(frontier: Frontier, name: str) -> str:
     """Return the picture of a frontier as SVG.
 
-    Errors are on a logarithmic axis to the right, with a column for errors of 0; times are upwards,
-    from 0 on. Points of plans that no other plan beats in both are filled and joined by a line.
+    The horizontal axis is the error, logarithmic, with a column for errors of 0; the vertical axis
+    is the time, from 0 on. The points of plans that no other plan beats in both time and error are
+    filled and joined by a line.
 
     Args:
         frontier: the plans with their times and errors.
@@ -73,7 +74,7 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
 
 
 def _decades(frontier: Frontier) -> tuple[int, int]:
-    """Return the powers of ten at the left and the right end of the error axis, as exponents."""
+    """Return (left, right): the exponents of the powers of ten at the ends of the error axis."""
     errors = [point.error for point in frontier.points if 0 < point.error < inf]
     if not errors:
         return DEFAULT_DECADES
@@ -128,9 +129,9 @@ def _draw_point(
         root: the picture.
         point: the plan with its time and error.
         x, y: the centre, in pixels.
-        best: whether no other plan beats this one in both; the point is filled then.
-        names: the left end, the right end and the foot of each drawn name, in pixels; this one's is
-            added.
+        best: whether no other plan beats this one in both time and error; the point is then filled.
+        names: (left end, right end, foot) of each name that is drawn already, in pixels; that of
+            this point's name is added.
     """
     group = SubElement(root, "g", {"class": "point"})
     forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())

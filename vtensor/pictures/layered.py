@@ -1,4 +1,5 @@
-"""A layered drawing of a directed acyclic graph: rows, the order in each row, and abscissae.
+"""A layered drawing of a directed acyclic graph: nodes in rows, their order and abscissa in the
+row.
 
 Source: Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System
 Structures", IEEE Transactions on Systems, Man, and Cybernetics 11(2), 1981: ranks by longest path,
@@ -19,18 +20,21 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     import networkx as nx
 
-#: The number of sweeps that order the rows, down and up in turn, and of those that place columns.
+#: The number of sweeps over all rows that order items, down and up in turn; and of those that set
+#: the abscissae of columns.
 ORDER_SWEEPS = 8
 PLACE_SWEEPS = 12
 
 #: The most rows that a wire passes in bends between boxes. A longer wire is drawn straight across
-#: the boxes: long wires from all nodes to one would have a number of bends that grows with the
-#: square of the nodes.
+#: the boxes: if all nodes had long wires to one node, the number of bends would grow with the
+#: square of the number of nodes.
 LONGEST = 64
 
 
 class Wire(NamedTuple):
-    """An edge from node number ``source`` to several nodes, ``targets``: a value with its users."""
+    """A value with its users: an edge from node number ``source`` to the nodes numbered
+    ``targets``.
+    """
 
     source: int
     targets: tuple[int, ...]
@@ -50,19 +54,18 @@ Distances = dict[Item, dict[Item, float]]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The places of nodes and bends, which are the items of a drawing.
+    """Where the items of a drawing are; an item is a node, or a bend of a wire.
 
     Attributes:
         rows: the items of each row, from left to right; the top row first.
-        x: the abscissa of each item's centre.
+        x: the abscissa of each item's centre, in the unit of the widths.
     """
 
     rows: Rows
     x: Mapping[Item, float]
 
     def bends(self, wire: int, source_row: int, target_row: int) -> list[float]:
-        """Return the abscissae of wire number ``wire`` in the rows between two nodes, from the top
-        on.
+        """Return the abscissa of a wire in each row between two nodes, from the top on.
 
         Empty if the wire passes more than ``LONGEST`` rows.
 
@@ -94,7 +97,8 @@ def arrange(count: int, wires: Sequence[Wire], node_width: float, bend_width: fl
 def _ranks(count: int, wires: Sequence[Wire]) -> list[int]:
     """Return the row of each node: the number of edges on the longest path that leads to the node.
 
-    A node that no wire reaches is in the row above its first user instead.
+    A node that no wire leads to, but that has users, is in the row above the uppermost of them
+    instead.
     """
     import networkx as nx  # slow to import: not before the first picture
 
@@ -111,10 +115,10 @@ def _ranks(count: int, wires: Sequence[Wire]) -> list[int]:
 
 
 def _with_bends(wires: Sequence[Wire], ranks: Sequence[int]) -> nx.DiGraph[Item]:
-    """Return the graph of nodes and bends, whose edges connect items of neighbouring rows.
+    """Return the graph of the drawing's items (nodes and bends); edges connect neighbouring rows.
 
-    The users of a wire share its bends. A wire that passes more than ``LONGEST`` rows to a user has
-    no edge to it.
+    All users of a wire share its bends. If a wire passes more than ``LONGEST`` rows on its way to a
+    user, the graph has no edges for this way.
 
     Args:
         wires: the edges between nodes.
@@ -133,7 +137,11 @@ def _with_bends(wires: Sequence[Wire], ranks: Sequence[int]) -> nx.DiGraph[Item]
 
 
 def _first_order(graph: nx.DiGraph[Item], count: int, ranks: Sequence[int]) -> Rows:
-    """Return the items of each row in depth-first order, so that paths start next to each other."""
+    """Return the items of each row, in the order of a depth-first search from the nodes without
+    inputs.
+
+    So the items of one path are near each other in neighbouring rows.
+    """
     import networkx as nx
 
     rows: Rows = [[] for _ in range(max(ranks, default=-1) + 1)]
@@ -147,7 +155,10 @@ def _first_order(graph: nx.DiGraph[Item], count: int, ranks: Sequence[int]) -> R
 
 
 def _ordered(graph: nx.DiGraph[Item], rows: Rows) -> Rows:
-    """Return the rows with their items in the order that had the fewest crossings in any sweep."""
+    """Return the rows in the order of items with the fewest crossings of edges.
+
+    The order is the best one of several sweeps, each of which sorts all rows.
+    """
     best, fewest = rows, _crossings(graph, rows)
     for sweep in range(ORDER_SWEEPS):
         rows = _sorted_by_neighbours(graph, rows, down=sweep % 2 == 0)
@@ -158,10 +169,10 @@ def _ordered(graph: nx.DiGraph[Item], rows: Rows) -> Rows:
 
 
 def _sorted_by_neighbours(graph: nx.DiGraph[Item], rows: Rows, *, down: bool) -> Rows:
-    """Return the rows, each sorted by the barycentres of its items' neighbours.
+    """Return the rows, with the items of each sorted by the mean position of their neighbours.
 
-    If ``down``, rows are sorted from the top on, by the neighbours in the row above; else from the
-    bottom on, by those in the row below.
+    If ``down``, rows are sorted from the top on, by the neighbours in the row above. Else they are
+    sorted from the bottom on, by the neighbours in the row below.
     """
     at = {item: float(index) for row in rows for index, item in enumerate(row)}
     neighbours = graph.predecessors if down else graph.successors
@@ -190,7 +201,10 @@ def _crossings(graph: nx.DiGraph[Item], rows: Rows) -> int:
 def _placed(
     graph: nx.DiGraph[Item], rows: Rows, widths: Mapping[Item, float]
 ) -> Mapping[Item, float]:
-    """Return the abscissa of each item; columns are placed near the mean of their neighbours.
+    """Return the abscissa of each item.
+
+    Items that form a column (a chain of items below each other) have the same one. It is near the
+    mean of the columns that edges lead to.
 
     Args:
         graph: nodes and bends.
@@ -213,9 +227,10 @@ def _placed(
 
 
 def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
-    """Return the column of each item; a column is named by its uppermost item.
+    """Return the column of each item, given as the column's uppermost item.
 
-    Columns are chains of nodes, or bends of one wire, whose edges do not cross other columns.
+    A column is a chain of items that are drawn straight below each other: nodes, or bends of one
+    wire. Its edges do not cross those of other columns.
     """
     of = {item: item for row in rows for item in row}
     for row, below in pairwise(rows):
@@ -235,9 +250,9 @@ def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
 
 
 def _only_one(item: Item, neighbours: Iterable[Item]) -> Item | None:
-    """Return the only one of ``neighbours`` that is of the kind of ``item``: a node or a bend.
+    """Return the only one of ``neighbours`` that is of the same kind (node or bend) as ``item``.
 
-    If none is of that kind, return the only neighbour. None if there are several, or no neighbour.
+    If none is of that kind, return the only neighbour. None if several qualify, or there are none.
     """
     near = list(neighbours)
     alike = [other for other in near if type(other) is type(item)] or near
@@ -245,9 +260,10 @@ def _only_one(item: Item, neighbours: Iterable[Item]) -> Item | None:
 
 
 def _distances(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, float]) -> Distances:
-    """Return, for each column, the least distances to the columns next to it on the right in a row.
+    """Return, for each column, the least distance to each column that is next to it on the right.
 
-    The columns are in topological order, those on the left first.
+    Two columns are next to each other if they are so in any row. The keys are in an order in which
+    a column comes after all columns on its left.
     """
     import networkx as nx
 
@@ -264,8 +280,8 @@ def _distances(rows: Rows, columns: Mapping[Item, Item], widths: Mapping[Item, f
 def _without_overlap(distances: Distances, wanted: Mapping[Item, float]) -> Mapping[Item, float]:
     """Return abscissae of columns near the wanted ones, at which columns do not overlap.
 
-    Pushing columns to the right keeps the distances, pushing them to the left does, too, and so
-    does the mean of both.
+    Once, columns that are too close are pushed to the right; once, to the left. Both results keep
+    the least distances, and so does their mean, which is returned.
 
     Args:
         distances: the least distances of columns, as ``_distances`` returns them.

@@ -1,7 +1,7 @@
 """Colours of libraries, forms and layouts: safe for the colour-blind, and never the only sign.
 
-A box has the names of its library and its form, and arrows of each layout have another dash
-pattern.
+Colour is never the only sign, since a box also shows the names of its library and its form, and the
+arrows of each layout have another dash pattern.
 
 Source: Okabe and Ito, "Color Universal Design", 2008; boxes have tints on which dark text is
 readable, and vermilion is for Transforms. Bands of forms: Tol, "Colour Schemes", 2021, dark ones.
@@ -31,9 +31,11 @@ class Stroke(NamedTuple):
 
 @dataclass(frozen=True)
 class Legend:
-    """The tint of each library, the band of each form, and the stroke of each layout.
+    """The tint (box colour) of each library, the band colour of each form, and the stroke of each
+    layout.
 
-    The most frequent names come first.
+    The keys are names, the most frequent first. A form is a ``Box.form``: an approximate kernel or
+    encodings.
     """
 
     libraries: Mapping[str, str]

@@ -29,8 +29,8 @@ class Box:
         title, note: its two lines of text.
         library: the library that runs it; empty for an end of the network.
         form: an approximate kernel, or the encodings of its operands; empty for usual arithmetic.
-        scope: ``a/b`` of a name ``a/b/c``; a node without such a name has the scope of its last
-            input.
+        scope: ``a/b`` if the name is ``a/b/c``. A node without ``/`` in its name has the scope of
+            the input that was made last.
         hint: a sentence that describes it; the reason of a Transform.
         reads, makes: the values that it reads and makes, without constants.
         details: the explanation of ``resolver.explain``.
@@ -51,13 +51,14 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A value on its way to one user.
+    """The way of a value from the box that makes it to one box that reads it.
 
     Attributes:
         source, target: indices of boxes.
         value, layout: the value's name and layout.
         hint: a line that describes the value.
-        bends: the arrow's abscissa in each row that it passes; empty if it is drawn straight.
+        bends: the arrow's abscissa, in pixels, in each row that it passes; empty if it is drawn
+            straight.
     """
 
     source: int
@@ -200,10 +201,11 @@ def _box(graph: LoweredGraph, node: LoweredNode, scope: str, row: Mapping[str, A
 
 
 def form_of(graph: LoweredGraph, node: OpNode) -> str:
-    """Return what differs from usual arithmetic in a node: an approximate kernel, or encodings.
+    """Return how a node's arithmetic is special: the approximate kernel, or the operands'
+    encodings.
 
-    Encodings count if operands are stored in other element types than their values. Empty if
-    nothing differs.
+    Encodings count if operands are stored in other element types than those of their values. Empty
+    if neither is so.
     """
     variant = node.variant
     if variant.inexact:
@@ -237,8 +239,8 @@ def _details(row: Mapping[str, Any]) -> dict[str, Any]:
 def _scopes(graph: LoweredGraph) -> dict[str, str]:
     """Return the scope of each node, by the node's name: ``a/b`` of a name ``a/b/c``.
 
-    It is taken from the name of the node, or of an output or a constant of it; else it is the scope
-    of the input that was made last.
+    The name is that of the node, or else of one of its outputs or constants. If none has a scope,
+    the node has the scope of the input that was made last.
     """
     scopes: dict[str, str] = {}
     makers: dict[str, tuple[int, str]] = {}

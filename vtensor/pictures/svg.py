@@ -104,8 +104,9 @@ def path(points: Sequence[tuple[float, int]]) -> str:
 
 
 def draw_legend(parent: Element, legend: Legend) -> float:
-    """Add a line of libraries, forms, the Transform's shape and layouts; return its length in
-    pixels.
+    """Add the legend, in one line, to an element, and return the line's length in pixels.
+
+    It shows libraries, forms, the shape of a Transform, and layouts.
     """
     x = 0.0
     for name, tint in legend.libraries.items():

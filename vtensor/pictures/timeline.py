@@ -17,8 +17,8 @@ from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 if TYPE_CHECKING:
     from vtensor.runtime.tuning.profile import Group, Profile
 
-#: Pixels: the picture's width; the columns of names and of figures; the height of a bar with its
-#: gap; the height of the run.
+#: In pixels: the width of the picture, of the column of names and of the column of figures; the
+#: height of a bar with its gap; the height of the picture of one run.
 WIDTH, NAMES, FIGURES, PITCH, TALL = 1080, 220, 290, 22, 120
 
 #: The colours of Transforms, which no legend uses, and of gaps between steps.
@@ -28,8 +28,8 @@ TRANSFORM, GAP = "#c8102e", "#bbbbbb"
 def profile_picture(profile: Profile) -> str:
     """Return the picture of a profile as SVG: bars of time by operator, and below them one run.
 
-    The run is the one nearest to the median. The width of a call is its time, its height its share
-    of the machine's peak.
+    The run is the one whose time is nearest to the median. Each call is a box; its width is the
+    call's time, its height how much of the machine's peak it reaches.
     """
     groups = profile.by(lambda step: step.op)
     colours = _colours(profile, groups)
@@ -51,7 +51,10 @@ def profile_picture(profile: Profile) -> str:
 
 
 def _colours(profile: Profile, groups: Mapping[str, Group]) -> dict[str, str]:
-    """Return a colour for each operator; those that take the longest have different ones."""
+    """Return a colour for each operator, by name.
+
+    The operators that take the longest have different colours.
+    """
     transforms = {profiled.step.op for profiled in profile.steps if profiled.step.is_transform}
     named = [name for name in groups if name not in transforms]
     colours = dict(zip(named, STROKES, strict=False))
@@ -59,7 +62,10 @@ def _colours(profile: Profile, groups: Mapping[str, Group]) -> dict[str, str]:
 
 
 def _bars(profile: Profile, groups: Mapping[str, Group]) -> Iterator[tuple[str, float, str]]:
-    """Yield the name, the nanoseconds and the text of the rates of each bar."""
+    """Yield (operator, ns, text of the rates that it reaches) of each bar.
+
+    The last bar is the time in which no step runs.
+    """
     for name, group in groups.items():
         reached = group.of_peak
         rate = f"{group.gflops:.0f} GFLOP/s, {group.gbytes:.0f} GB/s"

@@ -1,4 +1,4 @@
-"""Sessions: plans and their runs."""
+"""Sessions: the plans of a network and the runs of these plans."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -12,7 +12,7 @@ class StepFailed(RuntimeError):
 
     Attributes:
         index: the index of the step in its program.
-        bad_input: whether the step reports that its input has wrong values.
+        bad_input: whether the step reports wrong values in its input.
     """
 
     index: int = -1
@@ -20,20 +20,16 @@ class StepFailed(RuntimeError):
     bad_input: bool = False
 
 class Circular(RuntimeError):
-    """
-    Work did not begin: the team's thread waits for the thread whose work it is.
-    """
+    """A job cannot begin: the team's thread waits for the thread that asks for the job."""
 
 class Stopped(RuntimeError):
-    """A run ended between two steps, or never began: its team is closed."""
+    """A run ended between two steps, or never began: its team or arena is closed."""
 
 class NoThreads(RuntimeError):
     """The system does not let this process start the threads of a team."""
 
 class Busy(RuntimeError):
-    """
-    A run cannot begin inside of another of its program, or of one that shares an arena.
-    """
+    """A run cannot begin: another run is using its program or its arena."""
 
 def execute(
     step: object,
@@ -47,27 +43,29 @@ def execute(
 
     ``step`` has a method ``__vtensor_step__`` (or is the capsule that it returns); ``slots``
     holds one object with a buffer for each plane of each slot, in order. ``threads`` is the
-    number of OpenMP threads for the step (0: this thread's number). ``sizes`` are the step's
-    sizes. ``queue`` is a capsule named "vtensor.queue", for the step of a device; the maker
-    of the queue waits for it. The interpreter's lock is released meanwhile.
+    number of OpenMP threads for the step (0: the calling thread's number). ``sizes`` are the
+    sizes that the step takes, if any. ``queue`` is a capsule named "vtensor.queue", needed by a
+    step of a device; the caller then waits for the queue. The interpreter's lock is released
+    while the step runs.
 
     Raises:
-        TypeError: not a step, not a buffer, or not a queue.
+        TypeError: ``step`` is no step, an object has no buffer, or ``queue`` is no queue.
         ValueError: the step is of another ABI version or malformed; a buffer is missing, too
             small, not contiguous in C order, read-only where the step writes, misaligned, or is
-            scratch that overlaps another; the step takes other sizes, or a queue that is missing;
+            scratch that overlaps another; the step does not take ``sizes``, or needs a queue;
             ``threads`` is out of range (1 to 1024).
         StepFailed: the step failed.
     """
 
 def describe(step: object) -> dict[str, Any]:
     """
-    Return the description of a step.
+    Return the description of a step as a dict.
 
-    ``kernel``: its name; ``slots``: (name, bytes, access) each, access being "read", "write",
-    "read write" or "scratch"; ``planes``: the bytes of each plane of each slot;
-    ``alignment``: in bytes, enough for every address; ``sizes``: the number of its sizes;
-    ``device``: the device whose queue it uses, or None for the CPU. Raises as ``execute``.
+    ``kernel``: its name; ``slots``: for each slot (name, bytes of its planes together, access),
+    access being "read", "write", "read write" or "scratch"; ``planes``: for each slot the bytes
+    of each plane; ``alignment``: in bytes, enough for every address; ``sizes``: the number of
+    sizes that it takes; ``device``: the device whose queue it uses, or None for the CPU. Raises
+    as ``execute``.
     """
 
 def set_threads(threads: int) -> None:
@@ -80,9 +78,9 @@ def threads() -> int:
 
 def load_ahead(path: str) -> None:
     """
-    Load a shared library on another thread, ahead of the import that needs it.
+    Begin to load a shared library on another thread, ahead of an import that needs it.
 
-    Failures are ignored: that import reports them.
+    Failures are ignored: the import reports them.
     """
 
 def finite(buffers: Sequence[object], exponents: Sequence[tuple[int, int]]) -> bool:
@@ -90,35 +88,37 @@ def finite(buffers: Sequence[object], exponents: Sequence[tuple[int, int]]) -> b
     Return whether all numbers in these buffers are finite.
 
     ``exponents``: for each buffer (bytes of an element: 1, 2, 4 or 8; the bits that are all
-    set in infinities and NaN), such as (4, 0x7f800000); a buffer without bits is not checked.
+    set in infinities and NaN), such as (4, 0x7f800000); a buffer whose bits are 0 counts as
+    finite. Without exponents the result is True.
 
     Raises:
-        TypeError: no buffer.
+        TypeError: an object has no buffer.
         ValueError: a buffer is not contiguous; ``exponents`` is neither empty nor as long as
             ``buffers``; elements have another size.
     """
 
 def clear_subnormals(buffer: object) -> bool:
     """
-    Set subnormal floats (below 2^-126) of a buffer to zero; return whether there were any.
+    Set the subnormal f32 numbers of a buffer to zero; return whether there were any.
 
-    A sixteenth of the numbers is sampled first; without subnormals there, nothing changes.
+    Subnormal is a number below 2^-126. A sixteenth of the numbers is searched first: if none of
+    these is subnormal, nothing changes and the result is False.
 
     Raises:
-        TypeError: no buffer.
-        ValueError: it is not contiguous, or cannot be written to.
+        TypeError: ``buffer`` has no buffer.
+        ValueError: it is not contiguous, or read-only.
     """
 
 def offsets(
     nbytes: Sequence[int], first: Sequence[int], last: Sequence[int]
 ) -> tuple[list[int], int]:
     """
-    Return the offsets of pieces of memory in one arena, and the arena's size.
+    Return the byte offsets of pieces of memory in one arena, and the arena's bytes.
 
-    ``nbytes``: the size of each piece; ``first``, ``last``: the first and the last step that
-    needs it. Pieces that are needed at the same time do not overlap. Each piece, the largest
-    first, is put into the smallest gap that holds it; if the arena is then larger than the
-    memory needed at one time, other orders are tried too.
+    ``nbytes``: the size of each piece; ``first``, ``last``: the indices of the first and the
+    last step that need it. Pieces that a step needs at the same time do not overlap. Each
+    piece, the largest first, is put into the smallest gap that holds it; if the arena is then
+    larger than the memory needed at one time, other orders are tried too.
 
     Raises:
         ValueError: the three are not of one length, or a number is out of range.
@@ -126,10 +126,10 @@ def offsets(
 
 class Aside:
     """
-    A thread that runs queued steps concurrently with its maker.
+    A worker thread that runs queued items, while its maker goes on.
 
-    Each ``run`` is one item of the queue; items may run in any order. The thread ends with this
-    object.
+    Each call of ``run`` or ``read`` queues items, which may run in any order. The thread ends
+    with this object.
     """
 
     def __init__(self) -> None: ...
@@ -141,24 +141,31 @@ class Aside:
         factors: tuple[Sequence[float], int] | None = None,
     ) -> None:
         """
-        Queue steps, which run one after the other.
+        Queue one item: to read bytes of a file, then to run steps one after the other.
 
-        ``pieces``: pairs of a step and its memory, as for ``execute``. None in place of memory
-        that a step reads stands for bytes of a file. ``source``: the file or its descriptor,
-        which stays open, the offset of the bytes, the number of rows, the bytes of a row, and the
-        bytes from one row to the next. ``factors``: numbers in f64, and how many f32 numbers of
-        the file each of them multiplies, one after the other. ``factor``: a buffer whose
-        subnormal floats are cleared at the end, as by ``clear_subnormals``. Memory and file are
-        kept alive until then.
+        If unfinished items hold more than 32 MiB, the call waits for all of them first.
+
+        Args:
+            pieces: pairs of a step and its memory, as for ``execute``; None in place of memory that
+                the step reads stands for the bytes of the file.
+            factor: a buffer whose subnormal floats are cleared at the end, as by
+                ``clear_subnormals``; it, all memory and the file are kept alive until then.
+            source: the file or its descriptor, which the caller keeps open; the offset of the first
+                row, the number of rows, the bytes of a row, and the bytes from the beginning of a
+                row to that of the next.
+            factors: a list of numbers, and how many f32 numbers of the file each of them
+                multiplies, in f64; the list repeats.
 
         Raises:
-            TypeError, ValueError: as ``execute``; also if the file is no file.
+            TypeError, ValueError: as ``execute``; also if ``source`` or ``factors`` is invalid.
             Stopped: the thread was inherited by a forked process, where it does not run.
         """
 
     def read(self, file: object, offset: int, into: object) -> None:
         """
-        Queue the reading of bytes of a file or descriptor, which fill ``into``.
+        Queue the reading of a file or descriptor, from byte ``offset`` on, into a buffer.
+
+        ``into``: the buffer, which is filled.
 
         Raises:
             TypeError, ValueError: the memory, the file or the offset is invalid.
@@ -167,31 +174,31 @@ class Aside:
 
     def bring(self, pages: object) -> None:
         """
-        Make the system provide zeroed pages while no step is queued.
+        Touch pages while nothing is queued, so that the system provides them early.
 
-        Pages of an earlier call are no longer provided. ``pages`` are kept alive until the next
-        call.
+        ``pages``: a writable buffer, kept alive until the next call, which ends the touching of
+        earlier pages. Objects of this class together touch at most 512 MiB.
         """
 
     def leave_pages(self) -> None:
-        """Stop providing pages; wait until the thread has stopped."""
+        """Stop touching pages, and wait until the thread touches none."""
 
     def wait(self) -> list[bool]:
         """
-        Wait until all steps were run; this thread runs some of them.
+        Wait until all items are over; the calling thread runs some of them.
 
         Returns:
-            For each ``run`` since the last call, whether its factor had subnormals.
+            For each ``run`` since the last call, whether its ``factor`` had subnormals.
 
         Raises:
-            StepFailed: a step failed; ``index`` is the place of its ``run``.
+            StepFailed: a step failed; ``index`` counts ``run`` calls since ``wait``, from 0.
             ValueError: memory is not what a step takes; ``index`` likewise.
             OSError, EOFError: a file cannot be read, or is shorter.
         """
 
 class Arena:
     """
-    Memory of one run at a time, which programs share.
+    Memory that programs share, for one run at a time.
 
     Zeroed pages from the system, aligned to 2 MiB, huge pages if there are any; pages that
     are never touched take no memory.
@@ -207,47 +214,54 @@ class Arena:
 
     def grow(self, nbytes: int) -> None:
         """
-        Grow to at least so many bytes; if the size changes, the content is undefined.
+        Grow to at least ``nbytes``; if the size changes, the content is undefined.
 
-        Old pages are reused, unless a view or a run still needs them.
+        Old pages are reused, unless an array of ``memory`` or a run still needs them.
         """
 
     def bring(self, begin: int, nbytes: int) -> None:
         """
-        Make the system provide the pages of these bytes now, if it can.
+        Make the system provide the pages of ``nbytes`` bytes from ``begin`` on now.
 
-        Otherwise the first access to each page waits for it. Runs may go on meanwhile.
+        If it cannot, it provides each page at the first access, which waits for that. Runs may use
+        the arena meanwhile.
         """
 
     def leave(self, begin: int) -> None:
-        """Return the pages from a byte on to the system; their content is lost."""
+        """Give the pages from byte ``begin`` on back to the system; their content is lost."""
 
     def close(self) -> None:
-        """Refuse further runs (Stopped); a run in progress continues."""
+        """Refuse further runs, which raise Stopped; a run in progress continues."""
 
     def memory(self) -> numpy.typing.NDArray[numpy.uint8]:
-        """Return the present bytes as an array that keeps them alive."""
+        """Return the present bytes as an array, which keeps them alive."""
 
 class Program:
     """
     Recorded steps, run one after the other without Python.
 
-    ``regions``: an object with a buffer is a constant, which is kept alive; an Arena, of its
-    present size, stands for its pages at the start of a run; a number is the size of memory
-    that a run binds. ``steps``: a native step with (region, byte offset) for each plane of
-    each slot, or a callable, which has no slots and is called with the interpreter's lock.
-    ``size_count``: the number of sizes of each run; ``step_sizes``: by the index of a step
-    with sizes, the places of its sizes among the run's. Offsets hold for the largest sizes;
-    bound memory may be as small as a run's sizes need. ``repeatable``: no step changes memory
-    that it reads, except memory that the steps have written; then checks that steps leave to
-    the end of a run are made once for all steps, and a run that fails a check is repeated.
-    Steps that call Python, or use a device's queue, are never repeated.
+    Args:
+        regions: the memory of slots. An object with a buffer is a constant, which is kept
+            alive; an Arena stands for the pages that it has when a run starts, at least as
+            many as now; a number is the size in bytes of memory that each run binds.
+        steps: pairs of a native step and a (region, byte offset) for each plane of each slot;
+            or of a callable, which is called with the interpreter's lock, and an empty list.
+            Offsets hold for the largest sizes; bound memory may be as small as a run's sizes
+            need.
+        size_count: the number of sizes of each run.
+        step_sizes: from the index of a step that takes sizes to their indices among the
+            run's.
+        repeatable: no step changes memory that it reads, except memory that the steps have
+            written. Floating-point flags that steps leave unchecked (``doubt`` in step.h) are
+            then checked once, at the end, and a run that raised one is repeated with steps
+            that check themselves. A program that calls Python, or uses a device's queue, is
+            never repeated.
 
     Raises:
         TypeError: a step is neither a step nor a callable, or a region has no buffer.
         ValueError: a step is malformed, or a slot is outside of its region or misaligned in it,
-            writes a constant, or is scratch that overlaps another slot; a step takes another number
-            of sizes, or a size that no run is given; steps are for several devices.
+            writes a constant, or is scratch that overlaps another slot; a step takes another
+            number of sizes, or a size that no run is given; steps are for several devices.
     """
 
     def __init__(
@@ -259,7 +273,7 @@ class Program:
         repeatable: bool = False,
     ) -> None: ...
     def __len__(self) -> int:
-        """The number of steps."""
+        """Return the number of steps."""
 
 def empty_step() -> object:
     """
@@ -270,14 +284,20 @@ T = TypeVar("T")
 
 class Team:
     """
-    A thread with an OpenMP team of so many threads, and a queue of work.
+    A thread with an OpenMP team and a queue of work.
 
-    Work that the thread itself asks for (a call-back step that runs a session of its own)
-    runs at once. If no other work runs or waits, a run without Python is executed on its
-    caller's thread: always for a team of one thread, for a larger one after many runs in a
-    row. A signal, such as Ctrl-C, asks the work to end; programs end between two steps. When
-    the interpreter ends, all teams are closed. While work waits in the queue, its thread
-    calls ``waits_for_caller`` now and then; True means that the work would wait for ever.
+    Work that this thread asks for itself (a call-back step that runs a session of its own) runs
+    at once. If no other work runs or waits, a program that does not call Python may run on its
+    caller's thread: always if ``threads`` is 1, else after many runs of that caller in a row. A
+    signal, such as Ctrl-C, asks the work to end; programs end between two steps. When the
+    interpreter ends, all teams are closed.
+
+    Args:
+        threads: the number of threads of the OpenMP team, this one included.
+        name: the thread's name, of which 15 bytes are used.
+        waits_for_caller: called now and then by a thread whose work is in the queue. True means
+            that the team's thread waits for that one, so that the work would never begin: the
+            waiting thread gets Circular.
 
     Raises:
         ValueError: ``threads`` is out of range (1 to 1024).
@@ -290,11 +310,11 @@ class Team:
     ) -> None: ...
     def call(self, function: Callable[[], T]) -> T:
         """
-        Call a function on the team's thread, and wait.
+        Call a function on the team's thread, wait, and return its result.
 
         Raises:
             Stopped: the team is closed, or was before the function began.
-            Circular: the team's thread waits for this one; the function never begins.
+            Circular: the team's thread waits for the calling thread; the function never begins.
         """
 
     def run(
@@ -309,13 +329,16 @@ class Team:
         """
         Run a program's steps, without the interpreter's lock, and wait.
 
-        Returns whether all numbers in the bindings are finite afterwards. ``exponents``: as for
-        ``finite``; without any, the result is True.
+        Returns whether all numbers in the bindings are finite.
 
-        ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two
-        for each step, which get its begin and its end in nanoseconds of the steady clock.
-        ``sizes``: as many as the program has. ``queue``: a capsule named "vtensor.queue", for
-        steps of a device; the maker of the queue waits for it.
+        Args:
+            bindings: a buffer for each region that is a number, in order.
+            times: a buffer of two int64 for each step, which get its begin and its end in
+                nanoseconds of the steady clock; None: no times.
+            sizes: as many numbers as the program's ``size_count``.
+            queue: a capsule named "vtensor.queue", for steps of a device; the caller then waits for
+                the queue.
+            exponents: for each binding, as for ``finite``; without exponents the result is True.
 
         Raises:
             TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
@@ -325,66 +348,74 @@ class Team:
                 as it is.
             Stopped: the team was closed before the last step.
             Circular: as for ``call``.
-            RuntimeError: the program, or one with its arena, is to run inside of its own run.
+            RuntimeError: another run, perhaps the one that calls this, uses the program or its
+                arena.
         """
 
     @property
     def waiting(self) -> int:
-        """The number of callers that wait for their work."""
+        """The number of threads that wait for work of this team."""
 
     def close(self) -> None:
-        """
-        End the thread after the step in progress, and refuse the work in its queue.
-        """
+        """End the thread after the step in progress; work in its queue raises Stopped."""
 
 class Crowding:
     """
     An estimate of whether other processes use the processors, too.
 
-    Runs of teams observe now and then whether a thread had to wait for a processor.
+    It changes after several observations in a row: runs of teams observe now and then whether
+    their threads had to wait for a processor.
     """
 
     def __init__(self) -> None: ...
     def observe(self, crowded: bool, waited: int = 0) -> bool:
         """
-        Add an observation; return the estimate.
+        Add an observation, and return the estimate.
 
-        ``waited``: how long a thread waited for a processor, in nanoseconds.
+        It is True if other processes seem to use the processors. ``crowded``: whether a team had to
+        wait for processors; ``waited``: how long one of its threads waited, in nanoseconds.
         """
 
     def observe_together(self, idle: float, held_up: bool) -> bool:
         """
-        Add an observation of threads that share a processor; return the estimate.
+        Add an observation of two threads that share a processor; return the estimate.
 
-        ``idle``: the part of the time in which the other processor was idle; below 0 if unknown.
-        ``held_up``: whether another process used their processor.
+        ``idle``: the part of the time, 0 to 1, in which the other processor was idle; below 0 if
+        unknown. ``held_up``: whether another process used the shared processor.
         """
 
 def share_processors(shared: bool, threads: int) -> None:
     """
-    Set whether other processes use the processors, so that waiting threads sleep sooner.
+    Set whether other processes use the processors: if so, waiting threads sleep sooner.
 
-    Runs of teams set it themselves. ``threads``: the team's number of threads.
+    Runs of teams may change it later. ``threads``: the team's number of threads.
     """
 
 class Pace:
     """
-    The starts of runs under a quota of processors, so that none is stopped.
+    A schedule of runs under a CPU quota.
 
-    Runs of teams use it after ``limit_processors``. Times are in nanoseconds.
+    A run waits before it begins, so that the system does not stop it in its middle. Teams use
+    a schedule after ``limit_processors``.
+
+    Args:
+        processors: how many processors the process may use, on average over each period.
+        period: the period of the quota, in nanoseconds.
 
     Raises:
-        ValueError: there are no processors, or no period.
+        ValueError: ``processors`` or ``period`` is not above 0, or is infinite.
     """
 
     def __init__(self, processors: float, period: int) -> None: ...
     def wait(self, now: int, used: int, threads: int, run: int) -> int:
         """
-        Return how long the next run has to wait.
+        Return how long the next run has to wait before it begins, in nanoseconds.
 
-        ``now``: the time on any clock; ``used``: the processor time that the process has used
-        until then; ``threads``: the run's number of threads; ``run``: the time that the last run
-        took.
+        Args:
+            now: the time on any clock, in nanoseconds.
+            used: the processor time that the process has used until then, in nanoseconds.
+            threads: the run's number of threads.
+            run: the time that the last run took, in nanoseconds.
 
         Raises:
             ValueError: ``threads`` is out of range (1 to 1024), or ``run`` negative.
@@ -392,23 +423,30 @@ class Pace:
 
 def limit_processors(processors: float, period: int) -> None:
     """
-    Set how many processors this process may use in each period of nanoseconds.
+    Set the CPU quota of this process, with which runs of all teams then comply.
 
-    Runs of all teams comply. Infinity means no quota.
+    ``processors``: how many processors it may use, on average over each ``period``
+    (nanoseconds); infinity: no quota.
 
     Raises:
-        ValueError: there are no processors, or no period.
+        ValueError: ``processors`` or ``period`` is not above 0.
     """
 
 class Request:
     """
     Runs of a program in one call, for inputs of known types and shapes.
 
-    ``names``: the names of the wanted outputs; ``every``: whether these are all outputs.
-    ``inputs``: for each its name, and the array's element type, shape and alignment. ``own``:
-    the bytes of each memory that a run allocates for outputs. ``outputs``: for each the index
-    of its memory, and the array's element type, shape and strides. ``exponents``: as for
-    ``Team.run``. ``ndarray``, ``empty``, ``uint8``: NumPy's.
+    Args:
+        team: the team that runs the program.
+        names: the names of the wanted outputs.
+        every: whether these are all outputs of the network.
+        inputs: for each input its name, and the array's element type, shape and alignment in
+            bytes.
+        own: the bytes of each memory that a run allocates for outputs.
+        outputs: for each output the index of its memory in ``own``, and the array's element
+            type, shape and strides in bytes.
+        exponents: for each of ``inputs``, then of ``own``, as for ``Team.run``.
+        ndarray, empty, uint8: NumPy's.
 
     Raises:
         ValueError: the program calls Python; there is not one input, or memory, for each region
@@ -433,9 +471,13 @@ class Request:
         """
         Run the program and return the outputs as new arrays.
 
-        Returns None, and runs nothing, if the general path has to decide: the request is another
-        one, an array is not plain or of another type or shape, or the thread is a team's. Returns
-        False if numbers that must be finite are not.
+        Returns None, and runs nothing, if the general path has to decide: other outputs are wanted,
+        an array is no NumPy array of the known type, shape and alignment in C order, or the calling
+        thread is a team's. Returns False if numbers that must be finite are not.
+
+        Args:
+            names: a list of the names of the wanted outputs, or None for all.
+            arrays: a dict from the names of inputs to their arrays.
 
         Raises:
             StepFailed, Stopped, Circular, RuntimeError: as ``Team.run``.

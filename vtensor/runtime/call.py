@@ -38,7 +38,9 @@ class Calls:
         return len(self._sessions)
 
     def session(self, key: Hashable, make: Callable[[], Session]) -> Session:
-        """Return the session under ``key``; if there is none, call ``make`` and keep its result."""
+        """Return the session kept under ``key``. If there is none, call ``make`` and keep its
+        result.
+        """
         with _lock:
             if (session := self._sessions.pop(key, None)) is not None:
                 self._sessions[key] = session
@@ -56,8 +58,8 @@ class Calls:
             self._sessions.clear()
 
 
-#: The sessions of each registry, released with the registry. They are global because no object
-#: lives between two calls of ``call``.
+#: The cached sessions of each registry, released with the registry. They are global because no
+#: object lives from one call of ``call`` to the next.
 _calls: WeakKeyDictionary[Registry, Calls] = WeakKeyDictionary()
 _lock = process_lock()
 
@@ -133,12 +135,12 @@ def _in_order(
 
     Args:
         info: the operator.
-        operands: the operands given by position.
-        named: the operands given by name, after those.
+        operands: the operands given by position; they are those of the first inputs.
+        named: the operands given by name, for the other inputs.
 
     Raises:
-        InputError: a name is unknown or given by position as well, or an earlier operand is
-            missing.
+        InputError: a name is unknown, an operand is given by name and by position, or an operand is
+            missing although a later one is given.
     """
     roles = info.roles(len(operands) + len(named), 0)
     wanted = roles[len(operands) :]
@@ -204,8 +206,10 @@ def _tensors(
 def _axis_names(
     info: OperatorInfo, role: str, array: Array, dims_of: Mapping[str, Names]
 ) -> Sequence[str] | None:
-    """Return the names of an array's axes: those in ``dims_of``, else those that the operator
-    declares; None without either.
+    """Return the names of an array's axes.
+
+    The names in ``dims_of`` come first, then those that the operator declares. Returns None if
+    there are neither.
 
     Args:
         info: the operator.
@@ -240,9 +244,10 @@ def _session(
     threads: int | None,
     as_tensors: bool,
 ) -> Session:
-    """Return a session of a single node.
+    """Return a session that runs a single node.
 
-    It is the same one for equal arguments and for tensors of equal element types and dims.
+    Calls with equal arguments, and with tensors of equal element types and dims, return the same
+    session.
 
     Args:
         op: the operator.

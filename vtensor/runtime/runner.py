@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.direct import DirectRequest
     from vtensor.runtime.planning.keys import PlanKey
 
-#: The most requests that a session remembers. For any other run, arrays are checked and the plan is
-#: looked up.
+#: The most requests that a session remembers. For a run that fits none of them, arrays are checked
+#: and the plan is looked up.
 MAX_REQUESTS = 8
 
-#: The errors that a run may raise if the inputs in the model's cache entry are wrong.
+#: The errors of a run that may be due to wrong inputs in the model's cache entry.
 WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
 
-#: The most sets of overridden initializers for which a session keeps plans, most recent first.
+#: The most sets of overridden initializers (constants given as inputs) for which a session keeps
+#: plans: the last used ones.
 MAX_OVERRIDDEN = 8
 
 
@@ -50,7 +51,7 @@ class _ThreadState(threading.local):
 
 
 class Runner:
-    """A runner of a network, until the runner is closed.
+    """A runner of a network: it makes plans and executes runs until it is closed.
 
     Args:
         source: the model, from which graphs are made.
@@ -89,12 +90,16 @@ class Runner:
 
     @property
     def last_run(self) -> LastRun | None:
-        """The last run of the calling thread; if that has run nothing, of any thread, or None."""
+        """The last run of the calling thread. If that thread has run nothing, the last run of any
+        thread; None if there was none.
+        """
         return self._thread.last_run or self._last_run
 
     @property
     def copied(self) -> Copies:
-        """The copies that the last run made, by name of the input or output."""
+        """The copies of inputs and outputs that the last run made, by name of the input or
+        output.
+        """
         last = self.last_run
         return {} if last is None else last[1]
 
@@ -135,8 +140,8 @@ class Runner:
         return self._store_of(plan).made_of(plan)
 
     def _store_of(self, plan: Plan) -> PlanStore:
-        """Return the store that has a plan: this runner's, or that of a runner with overridden
-        initializers.
+        """Return the store of plans that has ``plan``: that of this runner, or that of a runner for
+        overridden initializers (constants given as inputs).
         """
         plans = [self.open(), *(runner.plans for runner in [*self._overriding.values()])]
         return next(
@@ -144,19 +149,23 @@ class Runner:
         )
 
     def ports_of(self, inputs: object) -> list[Port]:
-        """Return the ports of a run on ``inputs``: the network's, and overridden initializers."""
+        """Return the ports of a run on ``inputs``: the network's inputs, and the initializers that
+        the run overrides.
+        """
         other = self._overridden(inputs)
         return self.inputs if other is None else other.inputs
 
     def _overridden(self, inputs: object) -> Runner | None:
-        """Return the runner for a run whose inputs override initializers of the model.
+        """Return the runner for a run that overrides initializers: it gives them other values than
+        the model's.
 
-        Returns None if ``inputs`` override none: they are then the network's own, or wrong. A run
-        that overrides initializers has another graph, hence plans of its own; plans without
-        overridden initializers stay valid.
+        Returns None if ``inputs`` has no name of an initializer. All names are then inputs of the
+        network, or wrong. A run that overrides initializers has another graph, hence plans of its
+        own. Plans without overridden initializers stay valid.
 
         Raises:
-            LockError: the session has a lock file, which is for runs that do not override these.
+            LockError: the session has a lock file, which holds only for runs that override no
+                initializers.
         """
         own_names = {port.name for port in self.inputs}
         if not isinstance(inputs, Mapping) or not (more := frozenset(inputs) - own_names):
@@ -251,9 +260,10 @@ class Runner:
         out: Mapping[str, object] | None,
         times: Array | None,
     ) -> tuple[Request, Ran] | None:
-        """Run a remembered request and return it with the finished run.
+        """Run a request of an earlier run again, and return it with the finished run.
 
-        Returns None, without a run, if no request fits or arrays must be converted or refused.
+        Returns None, and runs nothing, in two cases: no earlier request fits, or an array must be
+        converted or is wrong.
 
         Args:
             outputs, inputs, out, times: the arguments of ``run``.
@@ -291,8 +301,9 @@ class Runner:
         return None
 
     def _remember(self, request: Request, plans: PlanStore) -> None:
-        """Make ``request`` the most recent one; forget requests whose plans were dropped or
-        replaced in ``plans``.
+        """Make ``request`` the most recent one of those remembered.
+
+        Requests are forgotten if the store ``plans`` has dropped or replaced their plans.
         """
         plans.used(request.key)
         others = (
@@ -313,7 +324,8 @@ class Runner:
     ) -> list[Result]:
         """Check the arrays, find or make the plan, run it, and return the outputs.
 
-        If numbers of an approximate plan's run are not finite, the strict plan repeats the run.
+        If a run with approximate variants meets a number that is not finite, the strict plan
+        repeats the run.
 
         Args:
             outputs, inputs, out, times: the arguments of ``run``.
@@ -471,9 +483,10 @@ class Runner:
 
     @contextmanager
     def _released_if_closed(self) -> Iterator[None]:
-        """Run the block; if the session was closed meanwhile, close it again at the end.
+        """Run the block. If the session was closed meanwhile, close it again at the end of the
+        block.
 
-        That releases the plans and memory that the block made.
+        Closing releases the plans and memory that the block made.
         """
         try:
             yield
@@ -491,7 +504,9 @@ class Runner:
         self._has_run(binding.plan, dict(binding.copies))
 
     def _has_run(self, plan: Plan, copied: Copies) -> None:
-        """Record the plan and copies of the last run; drop them if the session was closed."""
+        """Record a plan and the copies of its run as the last run. Nothing is recorded if the
+        session was closed.
+        """
         self._thread.last_run = self._last_run = plan, copied
         if self.plans is None:
             self.close()

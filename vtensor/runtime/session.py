@@ -294,8 +294,8 @@ class Session(OneProcess):
 
     @property
     def conversions(self) -> list[Conversion]:
-        """The conversions of the last run with their reasons: its plan's Transforms, and its copies
-        of inputs and outputs (``copied``).
+        """The conversions of the last run with their reasons: the Transforms of its plan, and the
+        inputs and outputs that were copied (``copied``).
         """
         return [*self.plan.conversions, *self._runner.copied.values()]
 
@@ -500,7 +500,9 @@ class Session(OneProcess):
         self._backlog.close()
 
     def __del__(self) -> None:
-        """Release the plans, which background work would keep alive in a session not closed."""
+        """Release the plans of a session that was not closed. Background work would keep them
+        alive.
+        """
         runner = getattr(self, "_runner", None)
         if runner is not None and not sys.is_finalizing():
             runner.forget()

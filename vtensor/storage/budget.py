@@ -1,4 +1,4 @@
-"""The memory budget of a session, which is checked before memory is allocated."""
+"""The memory budget of a session: the most bytes that it may use, checked before an allocation."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ MEMBERSHIP, MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[int, Path]]:
     """Yield the folders of the control groups that contain this process.
 
-    The limit of an outer group holds for the groups inside it, so all folders count.
+    The limit of a group holds also for the groups inside it, so the folders of all outer groups are
+    yielded, too.
 
     Args:
         controller: the kind of resource, ``"cpu"`` or ``"memory"``.
@@ -39,7 +40,8 @@ def folders(controller: str, membership: Path, mount: Path) -> Iterator[tuple[in
 
 
 def _around(root: Path, path: str) -> Iterator[Path]:
-    """Yield ``root`` and each folder below it on the way to the control group ``path``, inclusive.
+    """Yield ``root``, then each folder from it down to that of the control group ``path``,
+    inclusive.
 
     In a container, the inner folders may not exist.
     """

@@ -1,7 +1,7 @@
 """Entries of the cache: files in a folder of the user, shared by processes.
 
-An entry that is unreadable, damaged, foreign (another user may have written it) or of another
-format counts as missing, and the caller makes the content from scratch. An entry is written to a
+An entry counts as missing if it is unreadable, damaged or of another format, or if another user may
+have written it. The caller then makes its content from scratch. An entry is written to a
 temporary file and then renamed, so that it is whole or missing. Without a writable folder there is
 no cache; a warning says so once a process.
 """
@@ -100,10 +100,11 @@ class Entries:
         return [name for _, name, _ in rows if name.startswith(prefix)]
 
     def write(self, name: str, payload: bytes) -> None:
-        """Write an entry, then remove entries, those used longest ago first, beyond the limit.
+        """Write an entry, then remove entries until all together take at most
+        ``MOST_BYTES_IN_ALL``.
 
-        The limit is ``MOST_BYTES_IN_ALL``. Nothing is written, without a warning, for an entry of
-        more than ``MOST_BYTES`` or after the user's folder was removed.
+        Those used longest ago are removed first. Nothing is written if the entry has more than
+        ``MOST_BYTES``, or if the folder was removed since; there is no warning then.
         """
         entry = _head(payload) + b"\n" + payload
         if len(entry) > MOST_BYTES:
@@ -127,7 +128,7 @@ class Entries:
             _warn(str(self._folder), reason(error))
 
     def _make_folder(self) -> None:
-        """Make the folder of entries, unless it existed before, and check it.
+        """Make the folder of entries if it never existed, and check it.
 
         Raises:
             OSError: the folder was removed, cannot be made, or is not the user's alone.
@@ -163,8 +164,8 @@ def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | Non
             ``VTENSOR_CACHE`` is ``off``; False and None are no cache.
 
     Raises:
-        InputError: ``cache_dir`` is of another type, or a folder that cannot be used; or the
-            variable is neither ``on`` nor ``off``.
+        InputError: ``cache_dir`` is of another type, or is a folder that cannot be used; or
+            ``VTENSOR_CACHE`` is neither ``on`` nor ``off``.
     """
     if cache_dir is None or isinstance(cache_dir, bool):
         return Entries() if cache_dir and is_on() else None

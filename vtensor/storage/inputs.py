@@ -41,7 +41,8 @@ class Port:
     any_rank: bool = False
 
     def of_rank(self, rank: int) -> Port:
-        """Return a port of this rank, with open sizes, if ``any_rank`` is True; else this port.
+        """Return this port; if ``any_rank`` is True, a port with ``rank`` axes of open sizes
+        instead.
 
         >>> print(Port("x", "f32", (), (), any_rank=True).of_rank(2))
         x : f32 D0=? D1=?
@@ -82,7 +83,7 @@ def noise(ports: Sequence[Port], inputs: Mapping[str, object]) -> dict[str, obje
         inputs: the given arrays by name of the input.
 
     Raises:
-        InputError: an input that is not given has open sizes, or a given name is no input's.
+        InputError: an input that is not given has open sizes, or no input has a name that is given.
     """
     generator, feeds = np.random.default_rng(0), dict(inputs)
     for port in ports:
@@ -104,8 +105,8 @@ def calibration(calibrate: Mapping[str, object] | None, ports: Sequence[Port]) -
         ports: the inputs of the network.
 
     Raises:
-        InputError: a name is no input's, or an array has another element type or shape than its
-            input.
+        InputError: no input has a name that is given, or an array has another element type or shape
+            than its input.
     """
     if calibrate is not None and not isinstance(calibrate, Mapping):
         raise InputError(
@@ -159,7 +160,7 @@ def as_array(label: str, argument: object, *, writable: bool = False) -> Array:
 
 
 def converted(numbers: object, port: Port) -> Array:
-    """Return an array of Python's own numbers, or nested lists of them, in an input's element type.
+    """Convert a number of Python, or nested lists of such, to an array of an input's element type.
 
     Raises:
         InputError: lists are ragged, or an element is no number or does not fit the element type.
@@ -254,9 +255,10 @@ class Feed:
 
     Attributes:
         part: the elements, contiguous in memory, and their layout.
-        given: the array in the caller's memory.
-        dims: the dim names in the order of the port.
-        elements: returns the elements that the caller's memory now has, with an axis for each dim.
+        given: the caller's array, from which ``part`` was made, as a view or a copy.
+        dims: the dim names, in the order of the port.
+        elements: returns the elements that the caller's memory has at that time, with an axis for
+            each dim.
     """
 
     part: Part
@@ -275,10 +277,11 @@ class Feed:
 
 
 def feed_of(value: object, port: Port) -> Feed:
-    """Return an input of a run: in the caller's memory if that is dense, else copied.
+    """Return an input of a run; if the caller's array is dense, it stays in place, else it is
+    copied.
 
-    A copy has its axes in the order of the port's dims. If a VTensor's dims have the port's names,
-    they may be in any order; else they must be in the port's order.
+    A copy has its axes in the order of the port's dims. If ``value`` is a VTensor whose dims have
+    the port's names, they may be in any order. Under other names, they must be in the port's order.
 
     Args:
         value: a VTensor, an array, an object that ``as_array`` takes, or numbers in nested lists.
@@ -315,11 +318,13 @@ def memory_of(value: object, port: Port) -> Feed:
     """Return an input of a run, as ``feed_of`` does, in memory that later runs may read again.
 
     Args:
-        value: a VTensor, an array, or an object whose memory can be shared; no numbers in lists.
+        value: a VTensor, an array, or an object whose memory can be shared; numbers in lists have
+            none.
         port: the input's port.
 
     Raises:
-        InputError: the value has no memory that can be shared, or ``feed_of`` refuses it.
+        InputError: the value has no memory that can be shared; or, as for ``feed_of``, it has
+            another shape or element type than the port.
     """
     if not isinstance(value, VTensor):
         value = as_array(f"input {port.name!r}", value, writable=True)
@@ -327,7 +332,7 @@ def memory_of(value: object, port: Port) -> Feed:
 
 
 def dense_part(tensor: VTensor) -> Part | None:
-    """Return a view of a tensor's elements, and their layout by its dims.
+    """Return a view of a tensor's elements, and their layout in the tensor's dims.
 
     None if the elements have gaps in memory or the layout allows no view.
     """
@@ -351,7 +356,7 @@ def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
         return None
     if array.flags.c_contiguous:
         return Layout.plain(dims)
-    # axes of size 1 come first: their strides mean nothing, and must not lead to another plan
+    # axes of size 1 come first: their strides have no meaning, and must not lead to another layout
     order = sorted(
         range(array.ndim), key=lambda axis: (array.shape[axis] != 1, -array.strides[axis])
     )
@@ -455,11 +460,12 @@ def parse_layouts(
     Args:
         requested: the layouts or their texts by name of the input or output; None is no layouts.
         ports: the inputs or outputs that may be named.
-        label: the argument's name in errors.
+        label: the name of the argument ``requested`` in errors.
         any_too: True also accepts the layout ANY.
 
     Raises:
-        InputError: a name is no port's, or the layout has other dims than the port or an encoding.
+        InputError: no port has a name that is given; or a layout has an encoding, or other dims
+            than its port.
         LayoutError: a text is no layout.
     """
     layouts: dict[str, Layout] = {}

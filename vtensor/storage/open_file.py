@@ -1,4 +1,6 @@
-"""Files that stay open after a first reading, and are read again only if unchanged."""
+"""Files that stay open after a first reading; they can be read again as long as they are
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,19 @@ LATER = 1 << 16
 #: Linux's clock of file times, ``CLOCK_REALTIME_COARSE``. It moves in ticks of 1 to 10 ms.
 _FILE_CLOCK = 5
 
-#: The longest tick of a file clock, and the unit of file systems that store whole seconds, in ns.
+#: In ns: the longest tick of a clock of file times, and the unit of file systems that store whole
+#: seconds.
 _TICK, _SECOND = 20_000_000, 1_000_000_000
 
 #: Poll interval of the wait for the next tick, in seconds.
 _POLL_S = 0.001
 
-#: The number of samples of a file, and the bytes of each.
+#: The number of samples by which a file's bytes are compared, and the bytes of each sample.
 _SAMPLES, _SAMPLE = 16, 64
 
 
 class State(NamedTuple):
-    """The facts by which two versions of a file are told apart.
+    """Facts about a file that differ if its bytes were changed.
 
     ``changed_ns`` is the only time that a program cannot set back: tools that restore
     ``modified_ns`` (``cp -p``, ``rsync -t``, ``tar``) still advance it. A new name or mode advances
@@ -67,10 +70,11 @@ class State(NamedTuple):
 def settled(descriptor: int) -> os.stat_result:
     """Wait until any later write will change a file's state, and return the file's facts.
 
-    A write in the same clock tick as the last change leaves all times equal (git calls such a file
-    racily clean), so the function waits until that tick is over. Bytes that are read afterwards
-    include such a write; a later write changes ``st_ctime_ns``. A time that is more than a tick in
-    the future comes from another machine's clock, and is not waited for.
+    If a file is written twice in one tick of the clock, the second write leaves its times as they
+    are (git calls such a file racily clean). So the function waits until the tick of the last
+    change is over. Bytes that are read afterwards include a write in that tick; a later write
+    changes ``st_ctime_ns``. A time that is more than a tick in the future comes from another
+    machine's clock, and is not waited for.
 
     Args:
         descriptor: the descriptor of the open file.
@@ -137,9 +141,9 @@ class OpenFile:
 
     The file can be read even after its name is removed or given to another file.
 
-    A new or lost name (hard link) changes ``State.changed_ns`` as a write does. If the number of
-    names has changed, samples of the bytes decide whether it was a write; any other difference of
-    the state counts as a write.
+    Not only a write changes ``State.changed_ns``; so does a new or a removed name (hard link).
+    Therefore, if the number of names has changed, samples of the bytes decide whether the file was
+    written to. Any other difference of the state counts as a write.
 
     Args:
         descriptor: the descriptor of the open file; it is duplicated.
@@ -179,7 +183,9 @@ class OpenFile:
         return True
 
     def is_same(self, facts: os.stat_result) -> bool:
-        """Return whether facts from ``os.stat`` are those of this file, changed or not."""
+        """Return whether facts from ``os.stat`` are about this file, whether it was changed or
+        not.
+        """
         return (facts.st_dev, facts.st_ino) == self._state[:2]
 
     @property
@@ -204,7 +210,7 @@ class OpenFile:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")
 
     def read(self, offset: int, nbytes: int, room: Room) -> Bytes:
-        """Read bytes into new memory and return them, read-only.
+        """Read bytes into new memory and return them as a read-only array.
 
         Args:
             offset: the offset of the first byte.

@@ -16,12 +16,10 @@ from eval.mixes import elementwise, mixes
 from eval.processes import CAPS, chosen, measure
 from tests.libraries.slow import slow
 
-#: What ``make test`` runs, of networks that take two seconds: two mixes for each cap.
+#: What ``make test`` runs, of networks that take two seconds: each mix under one cap.
 DRAWN = [
-    ("sse41", "shufflenet", ("onednn", "tensorflow")),
-    ("avx2", "keras", ("elementwise", "numpy")),
-    ("avx512", "squeezenet", ("eigen", "elementwise")),
-    ("max", "keras", ("tensorflow", "eigen")),
+    ("sse41", "shufflenet", ("onednn", "elementwise")),
+    ("max", "keras", ("tensorflow", "eigen", "numpy")),
 ]
 
 #: What oneDNN declines, so that NumPy runs it where Eigen is not listed: NasNet's shift by a pixel
@@ -50,13 +48,12 @@ def check(cap: str, name: str, sharing: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize(("cap", "name", "sharing"), DRAWN)
-def test_two_mixes_for_each_cap(cap: str, name: str, sharing: Sequence[str]) -> None:
+def test_mixes_under_the_ends_of_the_caps(cap: str, name: str, sharing: Sequence[str]) -> None:
     check(cap, name, sharing)
 
 
-def test_every_mix_and_cap_is_drawn() -> None:
+def test_every_mix_is_drawn() -> None:
     assert {mix for _, _, sharing in DRAWN for mix in sharing} == set(mixes())
-    assert [cap for cap, _, _ in DRAWN] == list(CAPS)
 
 
 @slow

@@ -13,8 +13,8 @@ from eval.peers import CannotBuild
 from eval.peers.walk import Call, Placed
 from eval.tests.peers.conftest import Emitting
 from ops import AvgPool, Conv2D, DepthwiseConv2D, MaxPool, Pad, Relu
-from tests.operators.cases import CASES, Case, bound
 from tests.operators.harness import check_close, definition
+from tests.operators.tables.cases import CASES, Case, bound
 from vtensor import Graph
 from vtensor.errors import PeerError
 from vtensor.language.operators import info_of

@@ -33,8 +33,9 @@ inline int thread_takes(std::uint32_t doubt) {
 #endif
 }
 
-// Returns whether any thread of the calling thread's team has raised one of them, and clears them.
-// libgomp gives a thread the same team in each parallel region.
+// Returns whether any thread of the calling thread's team has raised one of these exceptions (of
+// enum vtensor_doubt), and clears them. libgomp gives a thread the same team in each parallel
+// region, so that the flags are those of the threads that computed.
 inline bool team_takes(std::uint32_t doubt) {
     int found = 0;
 #pragma omp parallel reduction(| : found)

@@ -75,8 +75,8 @@ typedef struct vtensor_slot {
     const char *name;
     /* The number of planes: 1 to VTENSOR_MAX_PLANES. */
     uint32_t planes;
-    /* What `bytes` is for the first plane, for each further plane: planes - 1 numbers. Null if
-     * there is one plane. */
+    /* As `bytes`, which is for the first plane, but for each further plane: planes - 1 numbers.
+     * Null if there is one plane. */
     const size_t *further_bytes;
 } vtensor_slot;
 
@@ -99,10 +99,11 @@ typedef struct vtensor_run {
     /* Where run() writes why it failed: zero-terminated UTF-8 in error_bytes bytes. */
     char *error;
     size_t error_bytes;
-    /* Null, or where a step adds what it leaves unchecked, of enum vtensor_doubt, where its result
-     * may be wrong only if a thread of the team has raised that exception. If one has by the end of
-     * the run, VTensor repeats the run with null here: each step checks for itself then. Absent
-     * (see struct_bytes) is null. */
+    /* Null: each step checks its own result. Else a step whose result may be wrong only if a thread
+     * of the team has raised a floating-point exception may add that exception (of enum
+     * vtensor_doubt) here instead of checking. If one of the exceptions was raised by the end of
+     * the run, VTensor repeats the run with null here. An absent member (see struct_bytes) means
+     * null. */
     uint32_t *doubt;
 } vtensor_run;
 

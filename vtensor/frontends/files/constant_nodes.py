@@ -1,7 +1,9 @@
-"""Tensors in nodes, whose data may be in files or separate from the model's other bytes.
+"""Tensors in attributes of nodes.
 
-A ``Constant`` node of the model's graph with separate data becomes an initializer, since some
-exporters write initializers as such nodes. All other tensors get their data back.
+Their data may be in the node, in another file (external), or split off from the model's bytes to be
+read later (separate). A ``Constant`` node of the model's graph with separate or external data
+becomes an initializer, since some exporters write initializers as such nodes. In all other nodes,
+separate data is put back.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ def without_constants(
     """Turn ``Constant`` nodes with separate or external data into initializers.
 
     Args:
-        graph: a model's graph; other nodes get their separate data back.
-        parts: the model's separate data.
+        graph: a model's graph. Separate data is put back into nodes that do not become
+            initializers.
+        parts: the model's bytes, split into the raw data of large weights (separate) and the rest.
         files: files of external data; None for a model from memory without a root.
-        opsets: version by domain.
-        have: arrays that an earlier read has deferred already, by name.
-        arrays, places: the initializers and the places of their bytes, by name; those of the
-            ``Constant`` nodes are added.
+        opsets: the opset's version, by domain.
+        have: arrays that an earlier read of the model has left to be read on demand, by name.
+        arrays: the initializers, by name; those made of ``Constant`` nodes are added.
+        places: for each initializer that is read on demand, by name, where its bytes are; likewise.
 
     Returns:
         All nodes of the graph, in order; a node that became an initializer is an empty one.
@@ -76,11 +79,11 @@ def without_constants(
 
 
 def take_in_tensors(nodes: Iterable[NodeProto], files: DataFiles | None) -> None:
-    """Read the external data of tensors in nodes, and in graphs in them, into the tensors.
+    """Read external data into the tensors of nodes, and of the graphs inside of the nodes.
 
     Raises:
-        ModelError: the data cannot be read; the node is named.
-        BudgetError: the data exceeds the budget; the node is named.
+        ModelError: a tensor's data cannot be read; the error names the node.
+        BudgetError: the data exceeds the limit of ``files``; the error names the node.
     """
     for node, tensor in external_tensors(nodes):
         what = f"{node.op_type} {node.name or (*node.output, '')[0]!r}"
@@ -93,9 +96,9 @@ def take_in_tensors(nodes: Iterable[NodeProto], files: DataFiles | None) -> None
 
 
 def external_tensors(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, TensorProto]]:
-    """Yield each tensor whose data is in a file, with its node.
+    """Yield (node, tensor) for each tensor whose data is in another file.
 
-    Tensors are those of the nodes and of the graphs inside of them.
+    Tensors in graphs inside of the nodes are included; ``node`` is then the innermost node.
     """
     for node in nodes:
         for attribute in node.attribute:
@@ -116,7 +119,9 @@ def own_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def _tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
-    """Yield the tensors of an attribute and of its graphs, except those of the graphs' nodes."""
+    """Yield an attribute's tensors and the initializers of its graphs, but no tensors of graphs'
+    nodes.
+    """
     graphs = graphs_of(attribute)
     sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
     if attribute.HasField("t"):
@@ -136,7 +141,9 @@ def _is_external(node: NodeProto) -> bool:
 
 
 def _is_initializer(node: NodeProto, opsets: Mapping[str, int]) -> bool:
-    """Return whether a node with separate or external data is equivalent to an initializer."""
+    """Return whether a node is a plain ``Constant``, whose tensor could be an initializer
+    instead.
+    """
     if len(node.attribute) != 1:
         return False
     [attribute] = node.attribute

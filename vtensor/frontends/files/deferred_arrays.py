@@ -12,8 +12,8 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from vtensor.frontends.files.external import DataFiles
 
-#: Place of an array's bytes: an offset in the model's bytes; "" and the key in ``Parts.data`` if
-#: they are separate from the others; or location of a file, offset and size.
+#: Where an array's bytes are: (offset in the model's bytes,); ("", key in ``Parts.data``) if they
+#: are separate from the model's other bytes; or (location of another file, offset, size in bytes).
 Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
 
 
@@ -23,7 +23,7 @@ class DeferredArrays:
 
     Attributes:
         later: the arrays that are read on demand, by name.
-        places: places of these arrays' bytes, by name.
+        places: where the bytes of each of these arrays are, by the array's name.
         files: files of external data; None for a model from memory.
     """
 
@@ -33,7 +33,10 @@ class DeferredArrays:
 
     @property
     def observed(self) -> Iterator[Place]:
-        """Places of the arrays that were read: their values may have decided something."""
+        """Places of the bytes of all arrays that were read so far.
+
+        Their values may have decided something, for instance a shape.
+        """
         return self.observed_since({})
 
     @property
@@ -42,9 +45,10 @@ class DeferredArrays:
         return {name: array.asks for name, array in self.later.items()}
 
     def observed_since(self, asks: Mapping[str, int]) -> Iterator[Place]:
-        """Yield the places of the arrays that were read since an earlier time.
+        """Yield the places of the bytes of the arrays that were read since an earlier time.
 
-        Places of external data that was read at once are always among them.
+        Places of external data that was not deferred, but read with the model, are always among
+        them.
 
         Args:
             asks: ``DeferredArrays.asks`` at that time; empty for all reads.

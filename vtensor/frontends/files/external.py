@@ -1,11 +1,13 @@
 """External data of tensors: which files may be read, and how.
 
-A model names its files, so it must not reach files that its sender could not read. A file must be
-inside a root, links followed, and is opened in such a way that no later change leads outside.
+A model names its files, and it may come from a stranger, so it must not reach other files of the
+user. A file must be inside a root folder after links are followed. It is opened in such a way that
+no later change of a link leads outside.
 
 Data is read into memory of the process, not mapped. A write to a mapped file would change the
-weights of a session in use, and a truncated file would end the process (SIGBUS). Data that is read
-again comes from the file that was opened first; if that file was written to, an error is raised.
+weights of a session in use, and a truncated file would end the process (SIGBUS). If data is read
+again later, it comes from the file that was opened first. If that file was written to in the
+meantime, an error is raised.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from vtensor.language.wording import reason
 from vtensor.storage.budget import REMEDY
 from vtensor.storage.open_file import Bytes, Data, OpenFile, State, settled
 
-#: Largest number of a model's files that stay open: a process may open some hundred.
+#: Largest number of a model's files that stay open; a process may have only some hundred open
+#: files.
 MAX_OPEN_FILES = 8
 
 #: Flags of ``os.open``: fail if a link has replaced the path that was checked; do not wait for the
@@ -42,35 +45,39 @@ class DataFiles:
 
     Args:
         folder: folder of the model's path; files are named relative to it.
-        root: the folder that files must be in, links followed; None allows ``folder`` and ``real``.
+        root: the folder that files must be in after links are followed; None allows ``folder`` and
+            ``real``.
         max_bytes: limit of the data of all files, in bytes; None is no limit.
-        real: folder of the model's file, links followed, if that is another than ``folder``; a file
-            that is not in ``folder`` is looked up in it.
+        real: if the model's path is a link, the folder of the file that it leads to; a file that is
+            not in ``folder`` is looked up there. None if this is ``folder`` itself.
     """
 
     folder: Path
     root: Path | None = None
     max_bytes: int | None = None
     real: Path | None = None
-    #: Paths without links by location: a model's tensors name few files many times.
+    #: Path with links resolved, by location; cached, since a model's tensors name few files many
+    #: times.
     _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
-    #: State of each file when it was first opened, by path without links: a file that has another
-    #: state later is refused.
+    #: State of each file when it was first opened, by path with links resolved. If the file has
+    #: another state later, an error is raised.
     _states: dict[Path, State] = field(default_factory=dict, init=False, repr=False)
-    #: Data by path, offset and length: tensors of the same bytes share their memory.
+    #: Bytes that were read, by path, offset and length: tensors with the same bytes share memory.
     _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
         default_factory=WeakValueDictionary, init=False, repr=False
     )
-    #: Deferred arrays by place, type and shape: tensors of the same bytes share them.
+    #: Deferred arrays by place of their bytes, type and shape: tensors that agree in these share
+    #: one.
     shared: dict[Hashable, Original] = field(default_factory=dict, init=False, repr=False)
     #: Files that stay open, by path.
     _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
-    #: Places of the arrays that were read immediately, not deferred.
+    #: Places (location, offset, bytes) of the arrays that were read immediately, not deferred.
     at_once: dict[tuple[str, int, int], None] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """Return a copy of a file's bytes, which is made once and is read-only.
+        """Return bytes of a file in read-only memory; equal calls share one copy while it is in
+        use.
 
         Args:
             location: the file, as the model names it.
@@ -80,7 +87,7 @@ class DataFiles:
         Raises:
             ModelError: the file is not there, is no plain file or too short, or was changed since
                 it was first opened.
-            BudgetError: all data that was read would take more than ``max_bytes``.
+            BudgetError: with these bytes, the data read so far would exceed ``max_bytes``.
         """
         place = self._located(location), offset, nbytes
         self.at_once[location, offset, nbytes] = None
@@ -97,8 +104,9 @@ class DataFiles:
         return part
 
     def look(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """Return bytes as ``read`` does, for a caller that drops them: they do not count for
-        ``max_bytes``.
+        """Return bytes as ``read`` does, without counting them for ``max_bytes``.
+
+        It is for a caller that does not keep the bytes.
         """
         before = self._taken
         try:
@@ -107,11 +115,14 @@ class DataFiles:
             self._taken = before
 
     def later(self, location: str, offset: int, nbytes: int) -> Data | None:
-        """Return data as ``read`` does, but read on demand; None if too many files are open.
+        """Return bytes of a file as ``Data`` that reads them on demand; None if too many files are
+        open.
+
+        The arguments are those of ``read``.
 
         Raises:
             ModelError: the file is not there, is no plain file or too short, or was changed.
-            BudgetError: all data would take more than ``max_bytes``.
+            BudgetError: with these bytes, all data would exceed ``max_bytes``.
         """
         path = self._located(location)
         with self._at(location, path, offset, nbytes):
@@ -122,8 +133,9 @@ class DataFiles:
         return Data(None, nbytes, file.stretch(offset, nbytes))
 
     def _located(self, location: str) -> Path:
-        """Return the path without links of the file that the model names ``location``; it is
-        cached.
+        """Return the path of the file that the model names ``location``, with links resolved.
+
+        The result is cached.
         """
         if (path := self._paths.get(location)) is None:
             path = self._paths[location] = self._path(location)
@@ -131,8 +143,7 @@ class DataFiles:
 
     @contextmanager
     def _at(self, location: str, path: Path, offset: int, nbytes: int) -> Iterator[OpenFile]:
-        """Open a file for the block, after a check that it has the bytes and the budget has room
-        for them.
+        """Yield an open file that has certain bytes, for which there is room within ``max_bytes``.
 
         Args:
             location: the file, as the model names it.
@@ -141,7 +152,7 @@ class DataFiles:
 
         Raises:
             ModelError: there is no such file, or it is too short, changed or unreadable.
-            BudgetError: the budget has no room.
+            BudgetError: with these bytes, all data would exceed ``max_bytes``.
         """
         try:
             with self._file(location, path) as file:
@@ -157,19 +168,21 @@ class DataFiles:
 
     @cached_property
     def _tops(self) -> list[Path]:
-        """The folders that files may be in, without links."""
+        """The folders that files of external data may be in, with links resolved."""
         folders = [self.root] if self.root else [self.folder, self.real or self.folder]
         return [folder.resolve() for folder in folders]
 
     def _top(self, path: Path) -> Path:
-        """Return the folder of ``_tops`` that a file is in."""
+        """Return the folder of ``_tops`` (the folders that files may be in) that contains a
+        file.
+        """
         return next(top for top in self._tops if path.is_relative_to(top))
 
     def _path(self, location: str) -> Path:
         """Return the path of the file that the model names ``location``, with all links resolved.
 
         Raises:
-            ModelError: the location is no relative path, or leads elsewhere.
+            ModelError: the location is no relative path, or leads out of the folders in ``_tops``.
         """
         if location and "\0" not in location and not Path(location).is_absolute():
             path = (self.folder / location).resolve()
@@ -185,11 +198,11 @@ class DataFiles:
 
     @contextmanager
     def _file(self, location: str, path: Path) -> Iterator[OpenFile]:
-        """Open the file at a path for the block; it must be the file that was first opened there,
-        unchanged.
+        """Yield the open file at a path; it must be the one that was first opened there, unchanged.
 
         Raises:
-            ModelError: it is no plain file, another file, or in another state.
+            ModelError: it is no plain file; or it is not the file that was first opened at this
+                path; or it was changed since then.
         """
         top = self._top(path)
         with _opened(top, path.relative_to(top).parts) as descriptor:
@@ -210,12 +223,12 @@ class DataFiles:
             yield file
 
     def _check_room(self, file: OpenFile, location: str, offset: int, nbytes: int) -> None:
-        """Check that a file has ``nbytes`` bytes from ``offset`` on, and the budget has room for
+        """Check that a file has ``nbytes`` bytes from ``offset`` on, and that ``max_bytes`` allows
         them.
 
         Raises:
             ModelError: the file is too short.
-            BudgetError: the budget has no room.
+            BudgetError: with these bytes, all data would exceed ``max_bytes``.
         """
         available = max(file.size - offset, 0)
         if offset < 0 or available < nbytes:
@@ -256,11 +269,11 @@ def _changed(location: str) -> ModelError:
 
 @contextmanager
 def _opened(top: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open a file for the block and yield its descriptor; no link is followed on the way.
+    """Yield the descriptor of a file that is opened for the block; no link is followed to reach it.
 
     Args:
         top: a folder.
-        parts: the names on the way from the folder to the file.
+        parts: the path from the folder to the file, as names of folders and, last, of the file.
     """
     descriptor = os.open(top, _FLAGS | os.O_DIRECTORY)
     try:

@@ -1,8 +1,9 @@
 """A model's fingerprint: its inputs and outputs, and the bytes that identify it.
 
 A cached plan needs no more of a model than its fingerprint and its large arrays. A cache entry says
-where these arrays are, and holds the digest of all other bytes; a model with other bytes has no
-entry. A large array whose values were read while a graph was made of the model, for instance to
+where the bytes of the large arrays are, and holds a digest of all other bytes. If a model's bytes
+have another digest, the entry does not count. A large array whose values were read while a graph
+was made of the model, for instance to
 fold it, is among the bytes that identify the model.
 """
 
@@ -48,13 +49,13 @@ class ModelFingerprint:
     """Identity and interface of a model.
 
     Attributes:
-        inputs, outputs: ports of a run.
+        inputs, outputs: name, type, shape and dim names of each input and output.
         static: whether all sizes are known before any run.
-        reads_nodes: whether graphs are built from the model's nodes, for particular sizes, and not
-            read from a text that the model carries.
-        deciding: inputs whose values decide shapes, as far as runs have shown.
+        reads_nodes: whether a graph is built from the model's nodes for each combination of sizes;
+            False if the graph is read from a text that the model carries.
+        deciding: names of the inputs whose values decide shapes, as far as runs have found out.
         observed: places of the deferred arrays whose values may have decided something.
-        deferred: the arrays that are read later, and their files.
+        deferred: the arrays that are read on demand, and the files that they are in.
         code: digest of the installed distributions and settings.
         digest: digest of the model's bytes and of the observed arrays.
     """
@@ -71,7 +72,7 @@ class ModelFingerprint:
 
     @property
     def large(self) -> Mapping[str, Original]:
-        """The arrays that are read later, by name."""
+        """The arrays that are read on demand, by name."""
         return self.deferred.later
 
 
@@ -137,10 +138,11 @@ def read_fingerprint(
 def save_fingerprint(
     fingerprint: ModelFingerprint, file: ModelFile, reference: bool, entries: Entries
 ) -> ModelFingerprint | None:
-    """Write a model's fingerprint to the cache and return it with its digests.
+    """Write a model's fingerprint to the cache and return it with ``code`` and ``digest`` filled
+    in.
 
-    None, and nothing is written, if too many bytes would identify the model, or if a file was
-    changed.
+    If the digest would take too many bytes, or a file was changed, nothing is written and the
+    result is None.
 
     Args:
         fingerprint: the fingerprint, still without digests.
@@ -179,10 +181,10 @@ def check_surface(payload: bytes) -> tuple[str, list[Port]]:
     """Check a fingerprint's cache entry, as far as that is possible without the model.
 
     Returns:
-        The path of the model's file, and the inputs.
+        (path of the model's file, ports of its inputs).
 
     Raises:
-        Exception: of ``MALFORMED``, if the bytes are no such entry.
+        Exception: of a kind in ``MALFORMED``, if the bytes are no such entry.
     """
     data = json.loads(payload)
     inputs, outputs = (_ports(data[end]) for end in ("inputs", "outputs"))
@@ -240,12 +242,12 @@ def _place(row: list[Any]) -> Place:
 
 
 def _digest(file: ModelFile, deferred: DeferredArrays, observed: Collection[Place]) -> str:
-    """Return a digest of a model's bytes, with deferred arrays only as far as they were observed.
+    """Return a digest of a model's bytes; of the deferred arrays, only those in ``observed`` count.
 
     Args:
         file: the model.
         deferred: its deferred arrays and its files.
-        observed: places of the deferred arrays whose values count.
+        observed: places of the bytes of the deferred arrays that were read.
 
     Raises:
         ValueError: more than MAX_IDENTIFYING_BYTES would be read.

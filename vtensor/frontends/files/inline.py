@@ -2,7 +2,7 @@
 
 The file's bytes are walked as protocol buffers encode them, down to the raw data of initializers
 and of ``Constant`` nodes; the rest, which is small, is for ONNX's parser. If anything is unusual,
-that parser gets the whole file instead and reports faults: this file judges none.
+that parser gets the whole file instead and reports any faults; this module reports none.
 
 Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of fields.
 """
@@ -19,10 +19,11 @@ from ptensor.pages import lasting
 from vtensor.language.records import dataclass
 from vtensor.storage.open_file import LATER, Bytes, Data, OpenFile, Stretch
 
-#: Fills an array with a model's bytes from an offset on; returns False if there are fewer.
+#: Fills an array with a model's bytes from an offset on; returns False if the model ends before.
 Fill = Callable[[int, Bytes], bool]
 
-#: Returns a reader, usable at any later time, of a number of bytes from an offset on.
+#: Given an offset and a number of bytes, returns a function that reads these bytes at any later
+#: time.
 Reopen = Callable[[int, int], Stretch]
 
 #: Least number of bytes of data that is separated from the model.
@@ -34,16 +35,18 @@ _CHUNK_BYTES = 1 << 16
 #: Field numbers: a model's graph, a graph's nodes and initializers, a node's operator.
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE = 7, 1, 5, 4
 
-#: Field numbers on the way to raw data, from an initializer, and from a node by its only attribute.
+#: Numbers of the nested fields that lead to a tensor's raw data: from an initializer, and from a
+#: node through its only attribute.
 _RAW_DATA = {_INITIALIZER: (9,), _NODE: (5, 5, 9)}
 
 #: The operator of nodes whose only attribute may be a weight.
 _CONSTANT = b"Constant"
 
-#: Wire types of fields; those of fixed length with their number of bytes.
+#: Wire types of fields: a number, a length with content, and types of a fixed number of bytes, each
+#: with this number.
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 
-#: Largest number of fields that are walked: ONNX's parser is faster for many small ones.
+#: Largest number of fields that are walked. For a model with more, ONNX's parser is faster.
 MAX_FIELDS = 1 << 17
 
 #: Largest number of bytes of an encoded number.
@@ -51,13 +54,14 @@ _MAX_VARINT_BYTES = 10
 
 
 class Parts(NamedTuple):
-    """A model in two parts: the raw data of its weights, and all other bytes.
+    """A model's bytes in two parts: the raw data of its large weights (separate), and all other
+    bytes.
 
     Attributes:
         rest: the model's bytes without the separate data; they are a valid model.
-        data: separate raw data, by the number of its initializer, or by ``of_node`` of the number
-            of its ``Constant`` node.
-        size: number of bytes of both.
+        data: the separate raw data. The key is the number of its initializer in the graph, or
+            ``of_node`` of the number of its ``Constant`` node.
+        size: number of bytes of ``rest`` and ``data`` together.
     """
 
     rest: bytes
@@ -66,7 +70,10 @@ class Parts(NamedTuple):
 
 
 def of_node(number: int) -> int:
-    """Return the key in ``Parts.data`` of the data of node ``number``: a negative number."""
+    """Return the key in ``Parts.data`` for the raw data of the graph's node ``number``.
+
+    It is negative, so that no initializer has the same key.
+    """
     return -1 - number
 
 
@@ -92,16 +99,18 @@ class _Field(NamedTuple):
 
 
 def parts_of_file(file: OpenFile) -> Parts | None:
-    """Return a file's bytes with large weights apart; None if ONNX's parser has to read the whole
-    file.
+    """Return a model's file as ``Parts``: the raw data of large weights apart from all other bytes.
+
+    None if ONNX's parser has to read the whole file.
     """
     return parts(file.fill, file.size, file.stretch)
 
 
 def parts_of_bytes(data: bytes) -> Parts:
-    """Return a model's bytes with large weights apart.
+    """Return a model's bytes as ``Parts``: the raw data of large weights apart from all other
+    bytes.
 
-    No data is apart if ONNX's parser has to read the bytes as a whole.
+    If ONNX's parser has to read the bytes as a whole, no data is apart.
     """
     whole = np.frombuffer(data, np.uint8)
 
@@ -113,10 +122,11 @@ def parts_of_bytes(data: bytes) -> Parts:
 
 
 def parts(fill: Fill, size: int, reopen: Reopen | None = None) -> Parts | None:
-    """Return a model's bytes with large weights apart.
+    """Return a model's bytes as ``Parts``: the raw data of large weights apart from all other
+    bytes.
 
-    None if ONNX's parser has to read them as a whole: the bytes are unusual, or no data is large
-    enough to be separated.
+    None if ONNX's parser has to read them as a whole, because the bytes are encoded unusually or no
+    weight is large.
 
     Args:
         fill: reads the model's bytes.
@@ -137,11 +147,11 @@ class _Model:
     """A model whose bytes are walked, field by field.
 
     Attributes:
-        fill, size, reopen: as for ``parts``.
-        data: the data that was separated so far, as in ``Parts.data``.
+        fill, size, reopen: the arguments of ``parts``.
+        data: the raw data that was separated so far, with keys as in ``Parts.data``.
         chunk: the bytes that were read last.
-        at: offset of the chunk.
-        seen: number of fields so far.
+        at: offset in the model's bytes at which the chunk begins.
+        seen: number of fields that were walked so far.
     """
 
     fill: Fill
@@ -161,7 +171,7 @@ class _Model:
         pieces, graphs = list[bytes](), 0
         for entry in self.fields(0, self.size):
             if (entry.number, entry.kind) == (_GRAPH, _LENGTH):
-                graphs += 1  # ONNX merges several, which renumbers their tensors
+                graphs += 1  # ONNX's parser would merge several: tensors get other numbers
                 pieces += self.message(entry, self.graph(entry))
             else:
                 pieces.append(self.read(entry.begin, entry.end))
@@ -189,9 +199,9 @@ class _Model:
         yield self.read(begin, graph.end)
 
     def is_data(self, entry: _Field) -> bool:
-        """Return whether a field of a graph, an initializer or a node, may hold a weight.
+        """Return whether ``entry``, the field of an initializer or a node, may hold a weight.
 
-        Every initializer may, and a node whose operator is ``Constant``.
+        True for every initializer, and for a node whose operator is ``Constant``.
         """
         if entry.number == _INITIALIZER:
             return True
@@ -202,16 +212,19 @@ class _Model:
         )
 
     def without(self, entry: _Field, way: Sequence[int]) -> tuple[list[bytes], _Field] | None:
-        """Return the bytes of a field without its data, in pieces, and the field that is the data.
+        """Return (pieces, field): the bytes of ``entry`` without raw data, and the field of that
+        raw data.
 
-        None if the data has fewer than MIN_SEPARATE_BYTES bytes, or is not there.
+        The bytes of ``entry`` are the concatenation of ``pieces``. The result is None if the raw
+        data has fewer than MIN_SEPARATE_BYTES bytes, or is absent.
 
         Args:
-            entry: the field, an initializer or a node.
-            way: the numbers of the nested fields that lead to the data.
+            entry: the field of an initializer or a node.
+            way: numbers of the nested fields from ``entry`` to the raw data: the outermost field
+                first, that of the raw data last.
 
         Raises:
-            _Unusual: the data is there several times.
+            _Unusual: a tensor has several fields of raw data.
         """
         [number, *further] = way
         inside = self.fields(entry.content, entry.end)
@@ -234,7 +247,9 @@ class _Model:
         return self.message(entry, pieces), raw
 
     def message(self, entry: _Field, content: Iterator[bytes] | tuple[bytes, ...]) -> list[bytes]:
-        """Return the bytes of field ``entry``, in pieces, with other content."""
+        """Return the encoding of a field with the number of ``entry`` and the given content, in
+        pieces.
+        """
         inside = b"".join(content)
         return [_varint(entry.number << 3 | _LENGTH), _varint(len(inside)), inside]
 
@@ -242,7 +257,8 @@ class _Model:
         """Yield the fields of the message between two offsets.
 
         Raises:
-            _Unusual: a field ends after the message or is encoded unusually, or there are too many.
+            _Unusual: a field ends after the message does, or is encoded unusually; or the model has
+                more than MAX_FIELDS fields.
         """
         while begin < end:
             key, content = self.number(begin, end)
@@ -276,16 +292,20 @@ class _Model:
         raise _Unusual
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes between two offsets; they are read together with those that follow."""
+        """Return the model's bytes from offset ``begin`` to ``end``.
+
+        A longer chunk is read from the file and kept, so that later calls find their bytes in it.
+        """
         if not self.at <= begin <= end <= self.at + len(self.chunk):
             self.at = begin
             self.chunk = self.array(begin, min(max(end, begin + _CHUNK_BYTES), self.size)).tobytes()
         return self.chunk[begin - self.at : end - self.at]
 
     def data_at(self, begin: int, end: int) -> Data:
-        """Return the data between two offsets.
+        """Return the raw data from offset ``begin`` to ``end``.
 
-        If the file can be reopened, large data is not read now: the result has a reader for later.
+        If it is large and the file can be reopened, it is not read now; the result reads it on
+        demand.
         """
         nbytes = end - begin
         read = None if self.reopen is None else self.reopen(begin, nbytes)
@@ -293,7 +313,7 @@ class _Model:
         return Data(None if later else self.array(begin, end), nbytes, read)
 
     def array(self, begin: int, end: int) -> Bytes:
-        """Return the bytes between two offsets, in memory of their own.
+        """Return the model's bytes from offset ``begin`` to ``end`` in new memory.
 
         Raises:
             _Unusual: the model has fewer bytes.

@@ -27,12 +27,16 @@ _UNUSED = "google.protobuf.internal.python_message"
 #: The module whose classes the package has under the same names.
 _CLASSES = f"{PACKAGE}.onnx_ml_pb2"
 
-#: Dunder names that the package's own code defines, unlike those that every module has.
+#: Names with double underscores that the package's own code defines; every module has the others.
 _DEFINED_NAMES = ("__all__", "__version__")
 
 
 class Deferred(ModuleType):
-    """A package whose own code runs when a name is used that its modules do not have."""
+    """A package whose own code does not run at import.
+
+    The code runs at the first use of a name that is neither a module of the package nor a class of
+    the module ``_CLASSES``.
+    """
 
     #: Held by the thread that runs the package's code; other threads wait until all names exist.
     _lock = process_lock()
@@ -100,9 +104,7 @@ def defer() -> None:
 
 
 def _defer_unused() -> None:
-    """Put the module that protocol buffers import without using it into ``sys.modules``, lazy as
-    well.
-    """
+    """Put ``_UNUSED``, which protocol buffers import and never use, lazily into ``sys.modules``."""
     with suppress(ImportError):  # other versions of protocol buffers lack the module
         if _UNUSED not in sys.modules and (spec := find_spec(_UNUSED)) is not None:
             module = module_from_spec(spec)

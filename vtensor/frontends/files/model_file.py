@@ -1,4 +1,7 @@
-"""A model's file or bytes before they are parsed, with the data of large weights separate."""
+"""A model's file or bytes before they are parsed.
+
+The raw data of large weights is kept apart from the other bytes, so that it can be read later.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class ModelFile:
     """A model as it was read.
 
     Attributes:
-        parts: its bytes.
+        parts: its bytes: the raw data of large weights, and the rest.
         label: name of the model in errors.
         path: absolute path of its file; None for a model from memory.
     """
@@ -45,9 +48,7 @@ class ModelFile:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the model's bytes without separate data, and of VTensor's code, in
-        hexadecimal.
-        """
+        """Digest of VTensor's code and of the model's bytes except large weights, in hex."""
         facts = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
         digest = blake2b(facts.encode(), digest_size=16)
         digest.update(self.parts.rest)
@@ -55,10 +56,10 @@ class ModelFile:
 
 
 def opened(model: object) -> ModelFile:
-    """Return the model that is in a file, given by its path, or in bytes.
+    """Return a model, given as the path of its file or as its bytes, before it is parsed.
 
     Raises:
-        ModelError: there is no such file, it is empty, or it was changed meanwhile.
+        ModelError: there is no such file, it is empty, or it was changed while it was read.
     """
     label, path = "model from memory", None
     if isinstance(model, bytes):
@@ -86,12 +87,15 @@ def opened(model: object) -> ModelFile:
 
 
 def _read(path: Path, label: str) -> Parts:
-    """Return a file's bytes in parts; ``label`` is its name in errors.
+    """Return a file's bytes: the raw data of large weights apart from the rest.
+
+    ``label`` is the file's name in errors.
 
     Raises:
-        ModelError: it is a device, or was changed meanwhile.
+        ModelError: the file is a device, or was changed while it was read.
     """
-    # A pipe without a writer is empty; a blocking open would wait for a writer.
+    # A blocking open of a pipe would wait for a writer. With this open, a pipe without a writer is
+    # read as empty.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
         facts = os.fstat(file.fileno())

@@ -1,10 +1,10 @@
-"""Known models: models whose text an earlier process has compared with their nodes.
+"""Known models: models that carry their graph's text, which an earlier process has checked.
 
-They are read without ONNX. To check that a model is what its text says (``stored.py``) takes ONNX's
-classes and schemas, a large part of a small model's start. The result depends only on the model's
-bytes without the data of large weights. The cache entry that is named by their digest says where
-the text and the bytes of each array are. If anything is unusual, such as a missing entry or weight,
-the model is read in full, and faults are reported then.
+They are read without ONNX. The check that the text agrees with the model's nodes (``stored.py``)
+takes ONNX's classes and schemas, a large part of a small model's start. Its result depends only on
+the model's bytes without the data of large weights. The cache entry that is named by their digest
+says where the text and the bytes of each array are. If anything is unusual, such as a missing entry
+or weight, the model is read in full, and faults are reported then.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Largest number of bytes, without the data of large weights, of a model that is cached: their
-#: digest would take longer than reading them.
+#: A model gets a cache entry only if it has at most so many bytes, without the data of large
+#: weights. For more, their digest would take longer than reading the model in full.
 MOST_BYTES = 1 << 26
 
 #: Element types whose bytes in a model are NumPy's bytes in memory.
@@ -47,15 +47,14 @@ def read_known(
     external_data_root: str | os.PathLike[str] | None,
     earlier: DeferredArrays | None = None,
 ) -> tuple[Graph, DeferredArrays] | None:
-    """Return the graph of a known model and its deferred arrays; None if the cache does not have
-    it.
+    """Return (graph, deferred arrays) of a known model; None if the cache has no valid entry of it.
 
     Args:
         file: the model.
         entries: the cache.
         max_bytes: limit of the data that is read, in bytes.
         external_data_root: folder of external data; None is the model's folder.
-        earlier: arrays that an earlier read of the same bytes has deferred already.
+        earlier: the deferred arrays of an earlier read of the same bytes, which are used again.
     """
     if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:
         return None
@@ -85,10 +84,10 @@ def read_known(
 
 
 def save_known(file: ModelFile, stored: StoredText, graph: Graph, entries: Entries) -> None:
-    """Write to the cache where a model's text and arrays are.
+    """Write a cache entry that says where the bytes of a model's text and arrays are.
 
-    Nothing is written if values of large weights were compared to check the text: the entry is
-    found by the other bytes alone.
+    Nothing is written if the check of the text compared values of large weights. The entry's name
+    depends on the other bytes alone, so the check would not hold for other values.
 
     Args:
         file: the model.
@@ -121,7 +120,7 @@ def check_known(payload: bytes) -> str:
         The path of the model's file.
 
     Raises:
-        Exception: of ``MALFORMED``, if the bytes are no such entry.
+        Exception: of a kind in ``MALFORMED``, if the bytes are no such entry.
     """
     (begin, end, file), *rows = json.loads(payload)
     if not 0 <= begin <= end or type(file) is not str:
@@ -132,16 +131,16 @@ def check_known(payload: bytes) -> str:
 
 
 def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
-    """Check an array's row of a cache entry, as far as that is possible without the model.
+    """Check a row of a cache entry, which describes an array, as far as that needs no model.
 
     Args:
         name: name of the array.
-        kind: NumPy's text of the element type.
+        kind: the element type, as NumPy's text, such as ``<f4``.
         sizes: shape of the array.
-        place: place of its bytes (``Place``).
+        place: where the array's bytes are (``Place``).
 
     Raises:
-        Exception: of ``MALFORMED``, if no array has such a row.
+        Exception: of a kind in ``MALFORMED``, if no array has such a row.
     """
     if type(name) is not str or kind not in _MEMORY_DTYPES or min(sizes, default=0) < 0:
         raise ValueError(f"{name!r:.80} is no array")
@@ -153,17 +152,18 @@ def check_array(name: str, kind: str, sizes: list[int], *place: Any) -> None:
 def array_at(
     file: ModelFile, files: DataFiles | None, kind: str, sizes: list[int], *place: Any
 ) -> Array | Original:
-    """Return the array that a cache entry's row describes, or an ``Original`` if it is read later.
+    """Return the array that a row of a cache entry describes; an ``Original`` if it is read on
+    demand.
 
     Args:
         file, files: the model and its files of external data.
-        kind: NumPy's text of the element type.
+        kind: the element type, as NumPy's text, such as ``<f4``.
         sizes: shape of the array.
-        place: place of its bytes (``Place``).
+        place: where the array's bytes are (``Place``).
 
     Raises:
-        ValueError: no array of such a type and shape is there; other errors if the row is
-            malformed.
+        ValueError: the bytes at ``place`` are no array of this type and shape.
+        Exception: of a kind in ``MALFORMED``, if the row is malformed.
     """
     if kind not in _MEMORY_DTYPES or sys.byteorder != "little":
         raise ValueError(f"{kind} has no place")
@@ -187,9 +187,9 @@ def array_at(
 
 
 def _stand_in(array: Array | Original) -> Array:
-    """Return an array, or for an ``Original`` zeros of its type and shape that take no memory.
+    """Return an array itself; for an ``Original``, return zeros of its type and shape.
 
-    They are enough to parse a graph's text, which reads no elements.
+    Such zeros take no memory. Parsing a graph's text needs no more, since it reads no elements.
     """
     if isinstance(array, Original):
         return np.broadcast_to(np.zeros((), array.dtype), array.shape)

@@ -1,4 +1,7 @@
-"""The graph whose text a model carries. It counts if writing it as ONNX gives the model's nodes."""
+"""The graph whose text a model carries.
+
+The text counts only if the graph, written as ONNX, gives the model's nodes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class StoredText:
         skeleton: the model's graph without its initializers.
         opset: version of ONNX's operators.
         arrays: the model's arrays by name.
-        places: places of the arrays' bytes, as far as they are known.
+        places: where the bytes of an array are, by the array's name, as far as this is known.
     """
 
     text: str
@@ -41,9 +44,9 @@ class StoredText:
 def stored_text(
     model: ModelProto, opset: int, arrays: Originals, parts: Parts
 ) -> StoredText | None:
-    """Return the text that a model carries, with the part of the model that it must agree with.
+    """Return a model's text of its graph, with the part of the model that the text must agree with.
 
-    None if the model carries none. The result keeps nothing of ``model`` alive.
+    None if the model carries no text. The result keeps nothing of ``model`` alive.
 
     Args:
         model: the model.
@@ -65,8 +68,8 @@ def stored_text(
 def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> dict[str, Place]:
     """Return the places of the bytes of initializers, by name.
 
-    The search ends at the first initializer whose bytes are not found as NumPy has them in memory;
-    this one and later ones are absent.
+    The bytes must be those that NumPy has in memory. The search ends at the first initializer for
+    which they are not found; this one and all later ones are absent from the result.
 
     Args:
         tensors: the initializers.
@@ -80,7 +83,7 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
             places[tensor.name] = place
         elif number in parts.data:
             places[tensor.name] = "", number
-        else:  # equal bytes before the array's own serve as well
+        else:  # if equal bytes come earlier than the array's own, their place serves as well
             at = parts.rest.find(array_of(origin).tobytes(), at)
             if at < 0:
                 break
@@ -89,11 +92,11 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
 
 
 def stored_graph(stored: StoredText) -> Graph | None:
-    """Return the sealed graph of a text; None if writing it as ONNX does not give the model's
-    nodes.
+    """Return the graph that a model's text describes, sealed.
 
-    So the text adds names to what the nodes compute, and can change none of it: a model that was
-    edited after it was written is read from its nodes.
+    None if this graph, written as ONNX, does not give the model's nodes, for instance because the
+    model was edited after it was written; the caller then reads the nodes. So the text can add
+    names to what the nodes compute, but cannot change it.
     """
     origins = stored.arrays.origins()
     deferred = [array for array in origins.values() if isinstance(array, Original)]
@@ -107,7 +110,7 @@ def stored_graph(stored: StoredText) -> Graph | None:
             constants[name] = later[name].reshape(graph.constants[name].shape)
         held = [array for array in deferred if array.held]
         return replace(graph, constants=Originals.of(constants, held))
-    if blank:  # compared by memory; an array of equal bytes elsewhere counts, too
+    if blank:  # placeholders agree by address only: compare the values, since equal bytes may do
         try:
             for array in deferred:
                 array.hold()
@@ -118,22 +121,22 @@ def stored_graph(stored: StoredText) -> Graph | None:
 
 
 def _blank(array: Original) -> Array:
-    """Return a placeholder of an unread array's type and shape, memory to which nothing is
-    written.
-    """
+    """Return an array of the type and shape of an unread one, in memory that is never written."""
     return lasting(array.nbytes).view(array.dtype).reshape(array.shape)
 
 
 def _agreeing(
     stored: StoredText, arrays: Mapping[str, Array], blank: Mapping[str, Array]
 ) -> Graph | None:
-    """Return the graph of a text; None if writing it as ONNX does not give the model's nodes and
-    arrays.
+    """Return the graph that a model's text describes, sealed.
+
+    None if this graph, written as ONNX, does not give the model's nodes and arrays.
 
     Args:
         stored: the text, and the part of the model that it must agree with.
         arrays: the model's arrays, or placeholders, by name.
-        blank: the placeholders among them; they are compared by their memory, not by their values.
+        blank: those entries of ``arrays`` that are placeholders. A placeholder agrees only with
+            itself, that is with an array at the same address; its values do not count.
     """
     from vtensor.frontends.export import skeleton  # needed only for models with a text
 

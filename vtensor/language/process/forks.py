@@ -18,9 +18,9 @@ T = TypeVar("T")
 #: The longest wait of a fork for a lock, in seconds: as long as guarded imports may take.
 PATIENCE_S = 30.0
 
-#: The top packages whose imports a fork waits for: this project's, and those that it imports. In
-#: the child, a module that another thread is importing is locked for good. Other packages are left
-#: out, since a program may consist of one long import.
+#: The top packages whose imports a fork waits for: this project's, and those that it imports. A
+#: module that another thread is importing at the fork could never be imported in the child. Other
+#: packages are left out, since a whole program may run inside one import.
 PACKAGES = sys.stdlib_module_names | {
     *("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops"),
     *("google", "highspy", "ml_dtypes", "networkx", "numpy", "onnx", "pulp"),
@@ -39,10 +39,11 @@ _RELEASE = methodcaller("release")
 
 
 def process_lock(order: int = 1) -> threading.RLock:
-    """Return a new lock for which forks wait, so that a forked child finds it free.
+    """Return a new lock for which forks wait until no other thread holds it.
 
-    The data that the lock guards is then consistent in the child. A child has only the thread that
-    forked: a lock that another thread held at the fork would never be released.
+    A forked child has only the thread that forked, so a lock that another thread held at the fork
+    would never be released there. With this lock, the child finds it free, and the data that it
+    guards is consistent.
 
     Args:
         order: a thread that holds the lock may acquire locks of a higher order only.
@@ -54,10 +55,10 @@ def process_lock(order: int = 1) -> threading.RLock:
 
 
 class OwnLock:
-    """A lock for which no fork waits: a forked child gets a new lock.
+    """A lock for which no fork waits; a forked child gets a new lock instead.
 
-    For locks that may be held for long. In the child, the data that the lock guards may be
-    inconsistent, since the fork may interrupt a change of it.
+    It is for locks that are held for long. In the child, the data that the lock guards may be
+    inconsistent, since a fork may come in the middle of a change.
     """
 
     def __init__(self) -> None:
@@ -72,9 +73,10 @@ class OwnLock:
 def locked(lock: threading.RLock, acquire: Callable[[], bool], work: Callable[[], T]) -> T | None:
     """Run ``work`` with a lock held and return its result; None if ``acquire`` returns False.
 
-    The handler of a signal may raise an exception after any call, the one that acquires the lock
-    included. Only the lock itself then knows whether this thread holds it, so every way out begins
-    with an attempt to release it. ``with lock:`` is as safe, for a wait without a limit.
+    The handler of a signal may raise an exception after any call, also right after the call that
+    acquires the lock. Only the lock itself then knows whether this thread holds it. So however this
+    function ends, it first tries to release the lock. ``with lock:`` is as safe, but can only wait
+    without a limit.
 
     Args:
         lock: must not be held by the calling thread, unless ``acquire`` is a function in C.
@@ -102,15 +104,18 @@ def _another_thread_imports() -> bool:
 
 
 def _before_fork() -> None:
-    """Acquire all locks, in order, when no other thread imports, or after ``PATIENCE_S`` seconds.
+    """Acquire all locks of ``process_lock``, in their order, and Python's import lock, until a fork
+    is over.
 
-    Python's import lock is held until the fork is over, so that no other thread begins an import.
+    If another thread is importing a module of ``PACKAGES``, the locks are released and acquired
+    again later, until it is done, but for at most ``PATIENCE_S`` seconds. While Python's import
+    lock is held, no other thread begins an import.
     """
     _forking.append(True)
     until = monotonic() + PATIENCE_S
     while True:
         acquire = methodcaller("acquire", timeout=PATIENCE_S)
-        # one call acquires and records each lock: no exception can come between
+        # a single C call acquires and records each lock, so that no exception can come in between
         _acquired.extend(filter(acquire, [lock for _, lock in _locks]))
         _imp.acquire_lock()
         if not _another_thread_imports() or monotonic() >= until:
@@ -120,9 +125,9 @@ def _before_fork() -> None:
 
 
 def _release_all() -> None:
-    """Release the locks that ``_before_fork`` has acquired, as far as they are not released yet."""
+    """Release those locks of ``_before_fork`` that this thread still holds."""
     try:  # noqa: SIM105  # an exception may also come after the call of ``suppress``
-        # one call removes and releases each lock: no exception can come between
+        # a single C call removes and releases each lock, so that no exception can come in between
         any(map(_RELEASE, iter(_acquired.pop, None)))
     except IndexError:  # that was the last lock
         pass
@@ -143,10 +148,10 @@ def _after_fork_in_child() -> None:
 
 
 def _hold_logging() -> None:
-    """Acquire the lock of ``logging`` if the module was imported while this fork waited.
+    """Acquire the lock of ``logging`` if that module was imported while this fork waited.
 
-    ``logging`` registers a callback that acquires the lock before a fork, too late for this fork,
-    and callbacks that release the lock after a fork; they run after this fork, too.
+    On import, ``logging`` registers functions that acquire its lock before a fork and release it
+    after a fork. For the fork that is in progress, the first comes too late, but the second runs.
     """
     lock: Any = getattr(sys.modules.get("logging"), "_lock", None)
     if lock is not None and not lock._is_owned():
@@ -154,7 +159,8 @@ def _hold_logging() -> None:
 
 
 def _make_forks_wait() -> None:
-    """Register functions by which a fork acquires the locks before it and releases them after it.
+    """Register functions that acquire all locks of ``process_lock`` before a fork and release them
+    after.
 
     ``os.fork`` calls the functions that run before it in the reverse order of registration, so the
     locks are acquired before functions run that were registered earlier. The handler of a signal
@@ -181,6 +187,7 @@ def ahead_of_logging() -> None:
 
 
 if hasattr(os, "register_at_fork") and "logging" not in sys.modules:
-    # The callback that is registered first is called last: after the callback of ``logging``.
+    # Of the functions that run before a fork, the first one registered runs last, so after that of
+    # ``logging``.
     os.register_at_fork(before=_hold_logging)
 _make_forks_wait()

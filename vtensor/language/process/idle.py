@@ -1,7 +1,9 @@
-"""Shutdown of NumPy's BLAS threads, which spin without work at the start of a process.
+"""Shutdown of NumPy's BLAS threads, which keep processors busy without work at the start of a
+process.
 
-OpenBLAS starts a thread for each further processor when NumPy is imported, and each spins for about
-0.1 s before it sleeps: longer than VTensor's imports take. NumPy's next matrix product starts the
+When NumPy is imported, OpenBLAS starts a thread for each processor but one. Each of them spins
+(waits in a busy loop) for about 0.1 s before it sleeps, which is longer than VTensor's imports
+take. NumPy's next matrix product starts the
 threads again. OpenBLAS itself shuts them down in the same way whenever a process forks.
 """
 
@@ -35,8 +37,8 @@ def stop_blas_threads() -> None:
 def _stop_threads_of(file: str) -> None:
     """Shut down the threads of the OpenBLAS that ``file`` is linked to.
 
-    Only if the process has no other threads but those and the calling one: then no thread can be
-    inside a BLAS call.
+    Nothing is done if the process has any other thread besides these and the calling one, since
+    that thread could be inside a BLAS call.
 
     Args:
         file: the path of an extension module.

@@ -16,18 +16,21 @@ from typing import Any
 
 from vtensor.errors import VTensorError
 
-#: The built-in module behind ``signal``: always loaded, without wrappers.
+#: The built-in module behind ``signal``. It is always loaded, and its functions have no wrappers.
 _signal: Any = import_module("_signal")
 
 
 class Unfit(Exception):  # it is no error
-    """The base of exceptions by which planning declines an option; planning then tries another."""
+    """The base of exceptions by which a part of the planner declines something it cannot do.
+
+    The planner then tries another way.
+    """
 
 
 #: The errors that VTensor's code, native code included, raises for malformed data: a damaged entry
-#: of the cache, a symbol in place of a number. ``OSError`` with ``TimeoutError`` is not among them:
-#: code that reads files has clauses of its own. Nor are classes that a program derives from
-#: ``Exception``, since it may raise them in another thread.
+#: of the cache, a symbol in place of a number. ``OSError``, and so ``TimeoutError``, is not among
+#: them: code that reads files has clauses of its own. Classes that a program derives from
+#: ``Exception`` are not either, since the program may raise them in another thread.
 MALFORMED: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,
@@ -48,8 +51,8 @@ MALFORMED: tuple[type[Exception], ...] = (
 
 
 class ignored(suppress):  # noqa: N801  # as in contextlib
-    """Suppress errors of some kinds, as ``contextlib.suppress`` does, unless a signal's handler
-    raised them.
+    """Suppress errors of some kinds, as ``contextlib.suppress`` does, but none of a signal's
+    handler.
     """
 
     def __exit__(

@@ -1,7 +1,8 @@
 """The time for which the threads of an OpenMP team spin before they sleep.
 
-By default libgomp's threads spin for 300,000 turns, several milliseconds: longer than a time slice
-of the scheduler. If another process has work as well, a thread that spins in a parallel loop then
+A thread that spins waits in a busy loop. By default libgomp's threads spin for 300,000 turns,
+several milliseconds, which is longer than a time slice of the scheduler. If another process has
+work as well, a thread that spins in a parallel loop then
 keeps the thread that it waits for off the processor. A thirtieth of that time is long enough to
 spin from one kernel to the next.
 """
@@ -23,7 +24,8 @@ TURNS = 10_000
 
 @contextmanager
 def brief_spinning() -> Iterator[None]:
-    """Make a libgomp that is loaded inside a ``with`` block spin for ``TURNS`` turns.
+    """Make the threads of a libgomp that is loaded inside a ``with`` block spin for ``TURNS``
+    turns.
 
     A spin time that the user has set is left as it is. The environment is restored afterwards, so
     that child processes inherit nothing.

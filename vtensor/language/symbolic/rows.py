@@ -1,6 +1,7 @@
-"""Rows: a closed trace (``vtensor/language/symbolic/trace.py``), in the process and as data.
+"""Rows: a trace to which nothing is added any more, in the process and as data that can be saved.
 
-A row is an operation on earlier values: arithmetic on sizes, a guard, a call. ``Rows.run``
+``trace.py`` records traces. A row is an operation on earlier values: arithmetic on sizes, a guard,
+a call. ``Rows.run``
 evaluates the rows in order for given sizes. A *place* is the index of a value in the list that
 ``Rows.run`` returns.
 """
@@ -52,10 +53,10 @@ _ARITHMETIC = 5
 _MANY_FUNCTIONS: tuple[Callable[[Any], Any], ...] = (tuple, list)
 _ONE_FUNCTIONS: tuple[Callable[[Any], Any], ...] = (len, tuple)
 
-#: Kinds of rows that are removed if their result is not needed.
+#: Kinds of rows that are removed if nothing needs their result.
 _REMOVABLE = frozenset({TWO, COMPUTE, GET, ITEM, MANY, ONE})
 
-#: The module of the types of native functions and of the metaclass of native classes.
+#: The ``__module__`` of the types of native functions, and of the metaclass of native classes.
 NATIVE = "nanobind"
 
 
@@ -67,8 +68,8 @@ class NotSaved(Unfit):  # it is no error: the trace serves its own process all t
     """A trace has a constant that cannot be saved as data."""
 
 
-#: The errors by which a called function refuses sizes. ``Rows.run`` lets any other exception pass,
-#: such as one of a signal handler.
+#: The errors by which a function that a row calls says that it does not accept the sizes.
+#: ``Rows.run`` lets any other exception pass, such as one of a signal handler.
 REFUSALS = (
     *(ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, AttributeError),
     *(VTensorError, NotTraced),
@@ -77,13 +78,14 @@ REFUSALS = (
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A closed trace, which can be evaluated for other sizes.
+    """A closed trace (one to which nothing is added any more), which can be evaluated for other
+    sizes.
 
     Attributes:
         given: the places of the symbols, in order; a place is an index in the list that ``run``
             returns.
         count: the number of values, without constants.
-        constants: the values at places -1, -2, ...
+        constants: the constants; their places are -1, -2, ..., in order.
         rows: the rows, in order.
         sources: the origins of native constants, by index into ``constants``.
         was_data: True if the rows were read from data; GET then works on native objects only.
@@ -105,7 +107,7 @@ class Rows:
             numbers: the numbers of the symbols, in order.
 
         Returns:
-            The values; None if a guard fails or a called function refuses.
+            The values; None if a guard fails, or a called function does not accept the sizes.
         """
         if len(numbers) != len(self.given):
             return None
@@ -145,9 +147,10 @@ class Rows:
         return values
 
     def pruned(self, wanted: Collection[int]) -> Rows:
-        """Return a copy without the rows that the values with the indices ``wanted`` do not need.
+        """Return a copy with only the rows that the values at the places ``wanted`` need.
 
-        All guards and all calls that may refuse sizes stay. The indices of values do not change.
+        All guards stay, too, and all calls that may say that the sizes are not possible. Values
+        keep their places (indices in the list that ``run`` returns).
         """
         used, needed = set(wanted), list[Row]()
         for row in reversed(self.rows):
@@ -213,14 +216,16 @@ class Rows:
 #: Rows, and the sizes that they are evaluated for.
 Asked = tuple[Rows, tuple[int, ...]]
 
-#: The values of evaluated rows, by rows and sizes; None if a guard failed or a function refused.
+#: Results of ``Rows.run``, by rows and sizes: the values, or None if the rows do not hold for the
+#: sizes.
 Known = dict[Asked, "list[Any] | None"]
 
 
 def evaluated(rows: Rows, numbers: Sequence[int], known: Known) -> list[Any] | None:
-    """Return ``rows.run(numbers)``, which is computed once for each combination of numbers.
+    """Return ``rows.run(numbers)``; it is kept in ``known``, and computed once for the same
+    numbers.
 
-    None if a guard fails or a called function refuses.
+    None if a guard fails, or a called function does not accept the sizes.
 
     Args:
         rows: a closed trace.
@@ -241,8 +246,8 @@ class _Reader:
         self._constants = [None if part is None else constant(part) for part in data["constants"]]
         if type(self._count) is not int or not 0 <= self._count <= 2 * MAX_ROWS:
             raise ValueError("no rows: there is no such number of places")
-        #: By place, the kind of the row that computes the value: constants count as CALL, symbols
-        #: as TWO.
+        #: For each value, by its place, the kind of the row that computes it; constants count as
+        #: CALL, symbols as TWO.
         self._kinds = dict.fromkeys(range(-len(self._constants), 0), CALL)
         for place in self._given:
             self._add(place, TWO)
@@ -297,20 +302,25 @@ class _Reader:
         return kind, target, which, places, None
 
     def _read(self, place: Any) -> int:
-        """Return ``place`` after checking that it is the index of a value that is known by now.
+        """Return ``place`` after checking that a constant, a symbol or an earlier row has made its
+        value.
+
+        A place is the index of a value in the list that ``Rows.run`` returns.
 
         Raises:
-            ValueError: no constant, symbol or earlier row has this index.
+            ValueError: none of these has made a value at this place.
         """
         if type(place) is not int or place not in self._kinds:
             raise ValueError(f"no rows: nothing has made {place}")
         return place
 
     def _add(self, place: Any, kind: int) -> None:
-        """Note that a row of this kind computes the value with the index ``place``.
+        """Note that a row of this kind computes the value at a place.
+
+        A place is the index of a value in the list that ``Rows.run`` returns.
 
         Raises:
-            ValueError: there is no such index, or another row computes that value.
+            ValueError: there is no such place, or another row computes its value.
         """
         if type(place) is not int or not 0 <= place < self._count or place in self._kinds:
             raise ValueError(f"no rows: {place} is no place for a value")
@@ -328,7 +338,7 @@ def _public(name: Any) -> str:
 
 
 def _operands(row: Row) -> Sequence[int]:
-    """Return the indices of the values that a row reads."""
+    """Return the places of the values that a row reads, as indices in the list of ``Rows.run``."""
     kind, _, which, a, b = row
     if kind in (TWO, GUARD):
         return a, b

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vtensor.errors import DimError
 
-# C code takes the value of a subclass of int without asking: range(n), np.zeros(n), 1 | n.
+# ``OpenSize`` must not derive from ``int``: C code takes the value of an ``int`` without calling
+# any method of its class, as in range(n), np.zeros(n), 1 | n.
 if TYPE_CHECKING:
     _Integer = int
 else:
@@ -36,7 +37,7 @@ class OpenSize(_Integer):
     factor: int
     names: tuple[str, ...]
 
-    #: Makes NumPy's numbers and arrays leave arithmetic to this class.
+    #: Makes NumPy's numbers and arrays leave arithmetic with a size to this class.
     __array_ufunc__ = None
 
     @classmethod
@@ -79,7 +80,7 @@ class OpenSize(_Integer):
         """Format the size as text.
 
         Raises:
-            DimError: the format is a number's.
+            DimError: ``spec`` is a format of numbers, such as ``d``.
         """
         try:
             return format(repr(self), spec)
@@ -87,11 +88,12 @@ class OpenSize(_Integer):
             self._needed()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse the attributes that integers have: ``n.real``, ``n.bit_length()``.
+        """Raise an error for an attribute that integers have, such as ``n.real`` or
+        ``n.bit_length()``.
 
         Raises:
-            DimError: the attribute is an integer's.
-            AttributeError: the attribute is any other.
+            DimError: integers have an attribute of this name.
+            AttributeError: integers have none, or the name begins with ``__``.
         """
         if name in dir(int) and not name.startswith("__"):
             self._needed()

@@ -1,7 +1,8 @@
-"""Constants that depend on symbolic sizes: positions, masks, shapes that a model computes.
+"""Constants that depend on symbolic sizes, such as positions, masks and shapes that a model
+computes.
 
-The shape of a symbolic array has symbolic sizes; the elements of a small array of integers may be
-symbolic, too. For other sizes, rows of the trace compute the array, by NumPy.
+Sizes of such an array may be symbolic; the elements of a small array of integers may be symbolic,
+too. When the trace is evaluated for other sizes, a row of it computes the array with NumPy.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from vtensor.language.symbolic.trace import NotTraced, Placed, SymbolicSize, Tra
 
 Array = np.ndarray[Any, Any]
 
-#: The most bytes of an array of a model's file that stays in memory once rows have read it. Other
-#: sizes need other parts of the array, such as the positions of a longer text, and reading it again
-#: takes longer than all rows.
+#: An array of a model's file stays in memory once rows have read it, if it has at most so many
+#: bytes. Other sizes need other parts of the array, such as the positions of a longer text, and
+#: reading it again would take longer than all other rows.
 MOST_HELD = 1 << 24
 
 
@@ -55,7 +56,9 @@ class StoredArray:
 
 @dataclass(frozen=True, eq=False)
 class Computes:
-    """The function that computes a node's output before a run.
+    """A function from a node's input arrays to its output, with the node's attributes.
+
+    It is called when the output is computed before a run.
 
     Attributes:
         function: the ``compute`` of an ``Ahead``: called with a function that returns an attribute
@@ -78,12 +81,12 @@ class SymbolicArray:
     Attributes:
         trace: the trace of the symbolic sizes.
         shape: the array's sizes; they may be symbolic.
-        sample: the array for the current numbers of the symbols.
+        sample: the array for the current numbers of the symbols, as a NumPy array.
         function: computes the array for other sizes; its arguments are ``sources``.
-        sources: arrays, symbolic arrays, a model's arrays (``StoredArray``), plain arguments and
-            symbolic sizes.
-        elements: the elements, some of them symbolic, as a NumPy array of objects; None if they are
-            not traced.
+        sources: the arguments of ``function``: arrays, symbolic arrays, a model's arrays
+            (``StoredArray``), plain values and symbolic sizes.
+        elements: the elements as a NumPy array of objects, some of them symbolic sizes. None if
+            they are not known in this way (not traced).
     """
 
     trace: Trace
@@ -96,13 +99,16 @@ class SymbolicArray:
 
     @property
     def place(self) -> int:
-        """The index of the array among its trace's values; the first use adds the array's rows."""
+        """The index of the array among its trace's values.
+
+        The first use of this property adds the rows that compute the array to the trace.
+        """
         if not self._place:
             self._place.append(self._add_rows())
         return self._place[0]
 
     def _add_rows(self) -> int:
-        """Add rows that compute the array to its trace; return its index among the values."""
+        """Add to the trace the rows that compute the array; return its index among the values."""
         expected = self.dtype.str, *self.shape
         if self.elements is not None:
             elements = self.elements.reshape(-1).tolist()
@@ -165,11 +171,11 @@ class SymbolicArray:
         return self._known[key]
 
     def reshape(self, *shape: Any) -> Any:
-        """Return the same elements under other sizes.
+        """Return an array of the same elements with other sizes.
 
         Args:
-            shape: one argument: a tuple of sizes; or -1, if the elements are traced: they are then
-                returned as a flat NumPy array.
+            shape: one argument, a tuple of sizes or -1. If it is -1, the elements must be traced;
+                the result is then a flat NumPy array of them.
         """
         if shape == (-1,) and self.elements is not None:
             return self.elements.reshape(-1)
@@ -189,10 +195,11 @@ class SymbolicArray:
         return SymbolicArray(self.trace, self.shape, in_f32(self.sample), in_f32, (self,))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        """Refuse NumPy, which would read the values for the current sizes only.
+        """Raise an error if NumPy asks for the array: it would get the elements for the current
+        sizes only.
 
         Raises:
-            NotTraced: always; the trace has failed.
+            NotTraced: always; the trace can no longer be used.
         """
         self.trace.failed = "NumPy reads an array that depends on sizes"
         raise NotTraced(self.trace.failed)
@@ -206,9 +213,9 @@ class SymbolicArray:
 
 
 def spread(array: Any, sizes: Sequence[int], under: Sequence[int]) -> Any:
-    """Return a constant, broadcast and then reshaped, as an array.
+    """Return a constant that is broadcast to ``sizes`` and then reshaped to ``under``.
 
-    It is a ``SymbolicArray`` if a size is symbolic.
+    The result is a ``SymbolicArray`` if one of these sizes is symbolic.
 
     Args:
         array: the constant.
@@ -244,7 +251,10 @@ def as_it_is(array: Array) -> Array:
 
 
 def array_of(elements: Sequence[int], dtype: str, *shape: int) -> Array:
-    """Return an array of integers with this element type (as NumPy's text) and shape."""
+    """Return an array of the integers ``elements`` with a shape and an element type.
+
+    ``dtype`` is NumPy's text of the element type, such as ``<i8``.
+    """
     return np.array(elements, dtype).reshape(shape)
 
 
@@ -253,7 +263,7 @@ def reshaped(array: Array, dtype: str, *shape: int) -> Array:
 
     Args:
         array: the array.
-        dtype: the element type that the array must have, as NumPy's text.
+        dtype: the element type that the array must have, as NumPy's text, such as ``<i8``.
         shape: the shape of the result.
 
     Raises:
@@ -267,7 +277,7 @@ def shaped(array: Any, dtype: str, *shape: int) -> Array:
 
     Args:
         array: the array or number.
-        dtype: the element type that it must have, as NumPy's text.
+        dtype: the element type that it must have, as NumPy's text, such as ``<i8``.
         shape: the shape that it must have.
 
     Raises:
@@ -284,7 +294,7 @@ def read_array(array: StoredArray | Array) -> Array:
     return array if isinstance(array, np.ndarray) else array.now()
 
 
-#: The functions that rows of symbolic arrays call.
+#: The functions that the rows of a trace call for symbolic arrays.
 TRACED: Sequence[Callable[..., Any]] = (
     *(array_of, in_f32, read_array, reshaped, shaped, spread_under, turned),
 )

@@ -1,11 +1,12 @@
 """Traces: Python's arithmetic, comparisons and calls on symbolic sizes, recorded as rows.
 
 Planning runs once on symbolic sizes (``SymbolicSize``). A symbolic size has a *current number*, for
-which it stands in this run. Each operation on a symbolic size is a row and gives another symbolic
-size. Each comparison is answered for the current numbers, and is a guard: a row with that answer.
-``Rows.run`` evaluates the rows for other sizes. If every guard has its answer, Python would take
-the same path with these sizes, and the result of planning holds for them once their numbers are put
-in. If a guard fails, the trace says nothing about these sizes.
+which it stands in this run. Each operation on a symbolic size adds a row and gives another symbolic
+size. Each comparison is answered for the current numbers and adds a guard, which is a row with that
+answer. ``Rows.run`` evaluates the rows for other sizes. If the comparison of every guard has the
+same answer for them, Python would take the same path with these sizes. The result of planning then
+holds for them, once their numbers are put in. If a guard has another answer, the trace says nothing
+about these sizes.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Trace:
     Attributes:
         values: the values for the current numbers of the symbols, by place.
         failed: why the trace cannot be used; empty if it can.
-        pinned: True if the exact number of a symbolic size was needed, so that few other sizes pass
-            the guards.
+        pinned: True if the exact number of a symbolic size was needed. A guard then requires this
+            number, so the trace holds for few other sizes.
 
     >>> trace = Trace()
     >>> n, c = trace.size(6), trace.size(3)
@@ -85,7 +86,7 @@ class Trace:
         self._constants: list[Any] = []
         self._rows: list[Row] = []
         self._sources: dict[int, Any] = {}
-        #: The places of rows, constants and guards, by their keys: equal ones are recorded once.
+        #: The places of rows, constants and guards, by a key, so that equal ones are recorded once.
         self._places: dict[Hashable, int] = {}
         self._closed: Rows | None = None
 
@@ -137,7 +138,7 @@ class Trace:
             self._write((GUARD, answer, *key[1:]))
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], value: Any) -> int:
-        """Add a row for a call that refuses no sizes, and return the place of its result.
+        """Add a row for a call that accepts all sizes, and return the place of its result.
 
         The place is the index of the result among the trace's values.
 
@@ -185,7 +186,9 @@ class Trace:
         return self.constant(value)
 
     def reads(self, value: Any) -> bool:
-        """Return whether an argument is a row's result or a symbolic size, or holds one."""
+        """Return whether an argument of a call is a symbolic size or a row's result, or contains
+        one.
+        """
         kind = type(value)
         if kind is Placed or kind is SymbolicSize:
             return True
@@ -215,10 +218,12 @@ class Trace:
         return len(self.values) - 1
 
     def _row(self, key: tuple[int, Any, Any, Any], value: Any) -> int:
-        """Add a row, unless there is an equal one; return its result's index in ``values``.
+        """Add a row, unless there is an equal one; return the index of the row's result in
+        ``values``.
 
         Args:
-            key: the row without its target: the kind and three parts.
+            key: the row without the place of its result: its kind, then three parts that depend on
+                the kind.
             value: the result for the current numbers of the symbols.
         """
         self._check_open()
@@ -260,10 +265,10 @@ def _key(value: Any) -> Hashable:
 class SymbolicSize(_Integer):
     """A symbolic size: a value of a trace. Its class is no ``int``, but ``__class__`` is.
 
-    An operation that needs the number itself (an index) gets the current number and adds a guard
-    that the size equals that number. The text of a symbolic size is not that of its number: it is
-    enclosed in a mark (``MARK``) that no name has. Sizes with the same text are equal, and
-    ``is_open`` finds text that was made of sizes.
+    An operation that needs the number itself, such as indexing, gets the current number and adds a
+    guard that the size equals that number. The text of a symbolic size is not that of its number.
+    It is enclosed in a mark (``MARK``) that occurs in no name, so that ``is_open`` can find texts
+    that contain symbolic sizes. Sizes with the same text are equal.
 
     Attributes:
         trace: the trace.
@@ -275,10 +280,10 @@ class SymbolicSize(_Integer):
     place: int
     value: int
 
-    #: Makes NumPy's numbers and arrays leave arithmetic to this class.
+    #: Makes NumPy's numbers and arrays leave arithmetic with a size to this class.
     __array_ufunc__ = None
 
-    #: Not hashable: a dict with a symbolic size as its key would serve other sizes, too.
+    #: Not hashable, since a dict with a symbolic size as a key would be used for other sizes, too.
     __hash__ = None  # type: ignore[assignment]
 
     if not TYPE_CHECKING:
@@ -305,7 +310,10 @@ class SymbolicSize(_Integer):
     __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
-        """Format ``repr(self)``, not the number; messages with it are not shown."""
+        """Format ``repr(self)``, not the number.
+
+        A message with this text is not shown to users.
+        """
         return format(repr(self), spec)
 
     def __bool__(self) -> bool:
@@ -331,7 +339,7 @@ class SymbolicSize(_Integer):
 
 
 def number_of(size: int) -> int:
-    """Return the current number of a size, without a guard; an integer is its own number."""
+    """Return the current number of a symbolic size, without a guard; return an integer as it is."""
     return _current(size)
 
 
@@ -412,7 +420,7 @@ def _is_integer(value: object) -> bool:
     return type(value) is SymbolicSize or type(value) is int or isinstance(value, Integral)
 
 
-#: Neutral elements of arithmetic by sign: as the right and as the left operand.
+#: By sign, (neutral right operand, neutral left operand); None if there is none.
 _NEUTRAL = {"+": (0, 0), "-": (0, None), "*": (1, 1), "//": (1, None)}
 
 

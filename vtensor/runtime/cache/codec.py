@@ -1,7 +1,8 @@
-"""A choice and its symbolic plan as the bytes of a cache entry, and back.
+"""A choice and its symbolic plan, converted to the bytes of a cache entry and back.
 
-An entry is JSON data, and small weights are an entry of their own. The codec trusts nothing that it
-reads: rows, places, slots, types and sizes are checked as native code checks any call.
+An entry is JSON data. The small weights of a model are an entry of their own. The codec trusts
+nothing that it reads: it checks each row, place (index on a trace), slot, element type and size as
+native code checks any call.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
-#: The most bytes of an entry's data without the digest, and of small weights without the model's
-#: path.
+#: The most bytes of an entry's data (the digest is not counted), and of an entry of small weights
+#: (the model's path is not counted).
 MAX_PAYLOAD = MOST_BYTES - (1 << 13)
 
-#: The most bytes of an array operand of a trace that an entry may hold.
+#: The most bytes of an array operand of a trace for which an entry has the elements themselves.
 MAX_ARRAY_BYTES = 1 << 20
 
 #: Upper bound of the planning time that is read from an entry, in seconds.
@@ -85,10 +86,11 @@ def payload_data(payload: bytes) -> Data:
 def encoded(
     name: str, choice: Choice, source: Source, options: Options
 ) -> tuple[bytes, dict[str, bytes]]:
-    """Return the bytes of the entry of a choice and its plan, and entries of small weights by name.
+    """Return the bytes of the entry for a choice and its plan, and entries of small weights by
+    name.
 
-    There is at most one entry of small weights. It is named after their bytes, so that choices of
-    one model share it.
+    There is at most one entry of small weights. Its name is a digest of its bytes, so that choices
+    of one model share it.
 
     Args:
         name: the name of the choice's entry.
@@ -140,7 +142,10 @@ def encoded(
 
 
 def inputs_data(key: PlanKey) -> list[list[Any]]:
-    """Return a row of JSON data for each input: name, shape, and deciding value in hex or None."""
+    """Return the inputs of a key as JSON data: for each input its name, shape and value.
+
+    The value is in hex if it decides shapes, else None.
+    """
     return [
         [
             input_key.name,
@@ -152,7 +157,7 @@ def inputs_data(key: PlanKey) -> list[list[Any]]:
 
 
 def weights_name(blob: bytes) -> str:
-    """Return the name of the entry of small weights, from their bytes."""
+    """Return the name of an entry of small weights: a digest of their bytes."""
     return f"weights-{blake2b(blob, digest_size=16).hexdigest()}"
 
 
@@ -178,9 +183,10 @@ def _weights(data: Data, read: Callable[[str], bytes | None]) -> bytes:
 
 
 def _costs(options: Options) -> str:
-    """Return the kind of times that a choice rests on if it is not provisional.
+    """Return the kind of times that a choice with these options is based on: ``tuned``,
+    ``measured`` or ``declared``.
 
-    The text is ``tuned``, ``measured`` or ``declared``.
+    The text does not apply to a provisional choice, which is based on declared times.
     """
     if options.settings.clock is not None:
         return "tuned"
@@ -188,7 +194,7 @@ def _costs(options: Options) -> str:
 
 
 def versions_of(graph: LoweredGraph) -> dict[str, str]:
-    """Return the versions of the libraries that a lowered graph runs on, by library.
+    """Return, by name, the versions of the libraries on which the nodes of a lowered graph run.
 
     Raises:
         ChoiceRefused: a library is not installed.
@@ -280,7 +286,9 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
 
 
 class _ArrayWriter:
-    """A function that returns an array operand of a trace as data: a model's array, or bytes."""
+    """A function that converts an array operand of a trace to JSON data: the name of a model's
+    array and the steps that derive the operand from it, or the offset of the operand's bytes.
+    """
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -392,7 +400,7 @@ def decoded(
     Args:
         name, payload: the name and the content of the entry.
         read: returns the content of another entry by name; None if it is missing.
-        like: a key of the entry's input kind.
+        like: a key of the same inputs; it has the element types and layouts that the entry lacks.
         options: the session's options.
         fingerprint: the fingerprint of the model.
         workspace: the arena, weights and executors that plans share.
@@ -408,11 +416,11 @@ def decoded(
 
 
 def _key(rows: list[Any], like: PlanKey) -> PlanKey:
-    """Return the key of an entry.
+    """Return the input key that a cache entry was made for.
 
     Args:
         rows: the rows of ``inputs_data``, from the entry.
-        like: a key of the entry's input kind, for element types and layouts.
+        like: a key of the same inputs; it has the element types and layouts that the rows lack.
 
     Raises:
         ValueError, TypeError: the rows do not fit the inputs.
@@ -435,7 +443,7 @@ class _PlanReader:
         workspace: the arena, weights and executors that plans share.
 
     Attributes:
-        sizes: the rows of the graph's trace.
+        sizes: the rows of the graph's trace, which has the sizes of the symbolic graph.
     """
 
     def __init__(
@@ -508,7 +516,11 @@ class _PlanReader:
         )
 
     def _things(self, outer: Rows) -> Sequence[Any]:
-        """Return the native objects of the trace that depends on no size, by place.
+        """Return the native objects that depend on no size, in the order of their trace: an
+        object's place on the trace is its index.
+
+        Args:
+            outer: the rows of that trace.
 
         Raises:
             ValueError: native code refuses a recorded call.
@@ -523,20 +535,22 @@ class _PlanReader:
         return self._weights.packed_regions()
 
     def _held(self) -> object:
-        """Return an object that keeps the packed constants alive and counted."""
+        """Return an object that keeps the packed constants alive. While it lives, the session's
+        weights count their bytes.
+        """
         return self._workspace.weights.hold(self._weights.memory)
 
     def _large(self, name: str, steps: Sequence[Any]) -> Any:
-        """Return an array operand that is derived from a large array of the model.
+        """Return an array operand of a trace that is derived from a large array of the model.
 
         Args:
             name: the name of the large array.
-            steps: the operations that derive the operand from it.
+            steps: the changes of order and shape that derive the operand from that array.
         """
         return StoredArray(self._fingerprint.large[name].derived(steps))
 
     def _array(self, data: Data) -> Any:
-        """Return an array operand of a trace, from the data of ``_ArrayWriter``."""
+        """Return an array operand of a trace; ``data`` is what ``_ArrayWriter`` made of it."""
         if "array" in data:
             return self._large(*data["array"])
         dtype, shape, offset = data["bytes"]
@@ -545,9 +559,9 @@ class _PlanReader:
 
 
 def check_plan(name: str, payload: bytes, read: Callable[[str], bytes | None]) -> None:
-    """Check an entry as far as that needs neither model nor kernel.
+    """Check an entry of a plan as far as possible without the model and without compiling kernels.
 
-    The plan is skipped if another build of native code made it.
+    If another build of native code made the entry, its plan is not checked.
 
     Args:
         name, payload: the name and the content of the entry.
@@ -581,8 +595,9 @@ def _same_builds(data: Data) -> bool:
 
 
 class _DetachedReader(_PlanReader):
-    """A reader that checks a plan without its model: native objects, weights and large arrays are
-    replaced by placeholders.
+    """A reader that checks a symbolic plan without its model.
+
+    Placeholders stand for native objects, weights and large arrays.
 
     Args:
         data, blob: the JSON data of the plan, and the bytes of its small weights.
@@ -616,7 +631,7 @@ def _pieces(row: Sequence[Any]) -> Pieces:
 
 
 def _end(name: str, dtype: str, dims: Sequence[Any], layout: str, constant: bool) -> SymbolicValue:
-    """Return a value of a plan; the arguments are its data in an entry.
+    """Return an input, output or constant of a plan; the arguments are its data in an entry.
 
     Raises:
         ValueError, LookupError, VTensorError: the element type or layout does not exist.

@@ -29,8 +29,8 @@ from vtensor.storage.entries import (
     payload_of,
 )
 
-#: Names of files that the cache writes: kind, digest and number; while a file is being written also
-#: the writer's process and thread.
+#: Names of files that the cache writes: kind of entry, digest and number. While a file is being
+#: written, its name also has the writer's process and thread.
 _NAMES = re.compile(r"(model|surface|plan|weights)-[0-9a-f]{32}(-\d+)?(\.\d+\.\d+)?")
 
 #: The files of measured times: the database, and a broken one that was set aside.
@@ -39,7 +39,7 @@ _TIMINGS, _BROKEN = "timings.sqlite", "timings.broken"
 #: The errors that may be raised while a damaged entry is read.
 _DAMAGED: tuple[type[Exception], ...] = (*MALFORMED, sqlite3.DatabaseError, OSError)
 
-#: Age, in seconds, above which an unfinished file was left by a writer that was stopped.
+#: Age, in seconds, above which an unfinished file is taken to be left by a writer that was stopped.
 _LEFTOVER_S = 60.0
 
 
@@ -105,7 +105,7 @@ def contents(folder: Path, deep: bool = False) -> Contents:
             "only you may write to with --cache-dir or $VTENSOR_CACHE_DIR"
         ) from error
     for path in paths:
-        with ignored(FileNotFoundError):  # as other processes remove entries
+        with ignored(FileNotFoundError):  # another process may have removed the entry
             status = path.lstat()
             if _is_foreign(path, status):
                 others += 1
@@ -136,10 +136,12 @@ def clear(items: Sequence[Item]) -> int:
 
 
 def _item(path: Path, status: os.stat_result, deep: bool) -> Item | None:
-    """Return a file as an entry; None if the file is being written or is a database without times.
+    """Return the ``Item`` of a file.
+
+    Returns None for a file that is being written, and for a database without times.
 
     Args:
-        path, status: the file.
+        path, status: the file's path, and its status from the system.
         deep: True decodes a plan as well.
 
     Raises:
@@ -180,9 +182,10 @@ def _is_foreign(path: Path, status: os.stat_result) -> bool:
 
 
 def _timings(path: Path) -> str:
-    """Return how many times a database has, as text such as ``3 times``; empty if none.
+    """Return the number of measured times in a database, as text such as ``3 times``; empty if
+    there are none.
 
-    If the database cannot be read now, the text says so.
+    If the database cannot be read now, for example because it is locked, the text says so.
 
     Raises:
         ValueError: the database was set aside because it is broken.
@@ -197,10 +200,10 @@ def _timings(path: Path) -> str:
 
 
 def _facts(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
-    """Return the attributes of an ``Item`` that an entry's content tells, by name.
+    """Return the attributes of an ``Item`` that can be read from an entry's content, by name.
 
     Args:
-        kind: model, surface (a fingerprint), plan or weights.
+        kind: the kind of the entry: model, surface (the fingerprint of a model), plan or weights.
         path, payload: the entry's file and content.
         deep: True decodes a plan as well.
 
@@ -228,7 +231,7 @@ def _facts(kind: str, path: Path, payload: bytes, deep: bool) -> dict[str, str]:
 
 
 def _other(folder: Path, name: str) -> bytes | None:
-    """Return the content of the entry of a name; None if it is missing or damaged."""
+    """Return the content of the entry ``name`` in ``folder``; None if it is missing or damaged."""
     if _NAMES.fullmatch(name) is None:
         return None
     with ignored(OSError):
@@ -237,13 +240,18 @@ def _other(folder: Path, name: str) -> bytes | None:
 
 
 def _payload(path: Path) -> bytes | None:
-    """Return the content of an entry without marking it as used; None if its digest is wrong."""
+    """Return the content of an entry; None if its digest is wrong.
+
+    The time of the entry's last use stays unchanged.
+    """
     with open_entry(str(path)) as file:
         return payload_of(file.read(MOST_BYTES + 1))
 
 
 def _shapes(rows: Any) -> str:
-    """Return shapes, given as (name, sizes), as text for ``--shape``; None becomes ``?``.
+    """Return shapes as text in the form of the option ``--shape``.
+
+    Each item of ``rows`` is (input, sizes). A size that is None becomes ``?``.
 
     >>> _shapes([("x", (None, 3)), ("n", ())])
     'x=?,3 n='

@@ -49,7 +49,8 @@ class SavedPlans:
         return None if entries is None else cls(source, entries, workspace)
 
     def read_own(self, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the exact choice of a key, if one is saved.
+        """Yield the choice that is saved for exactly the sizes of ``key``; yield nothing if none is
+        saved.
 
         Args:
             key: input shapes, element types and layouts.
@@ -58,15 +59,18 @@ class SavedPlans:
         return (choice for _, choice in self._read(key, options, 0, exact=True))
 
     def read(self, key: PlanKey, options: Options, begin: int) -> Iterator[tuple[int, Choice]]:
-        """Yield the choices of an input kind that serve any sizes; each is read when requested.
+        """Yield the saved choices that may serve the sizes of ``key`` and other sizes.
+
+        An entry is read only when its choice is requested.
 
         Args:
-            key: a key of the input kind.
+            key: the key of the inputs; the choices are for its ranks, layouts and deciding values.
             options: the session's options.
-            begin: how many of the kind's entries were read before, and are skipped.
+            begin: the number of such entries to skip, because they were read before.
 
         Yields:
-            The number of entries that were read so far, and the choice.
+            A pair (count, choice): the number of entries read so far, and the choice of the last
+            one.
         """
         return self._read(key, options, begin, exact=False)
 
@@ -95,8 +99,8 @@ class SavedPlans:
     def write(self, choice: Choice, options: Options) -> None:
         """Save a choice and its plan, unless the cache holds the same choice.
 
-        A choice of a deterministic session is saved as an exact choice: it serves no other sizes,
-        and would otherwise take the place of a choice that does.
+        A choice of a deterministic session is saved under the exact sizes that it was made for. It
+        serves no other sizes, so it must not take the place of a choice that does.
 
         Args:
             choice: a choice of this session.
@@ -136,12 +140,14 @@ class SavedPlans:
     def _names(
         self, model_fingerprint: ModelFingerprint, key: PlanKey, options: Options, *, exact: bool
     ) -> list[str]:
-        """Return the names of entries, in the order in which they are read.
+        """Return the names of the entries that may hold a choice for ``key``, in the order in which
+        they are read.
 
         Args:
             model_fingerprint, options: the model and the session's options.
             key: the key that the entries are for.
-            exact: True for the entry of the key alone; False for those of its input kind.
+            exact: True for the entry of exactly these sizes; False for the entries of choices that
+                may serve other sizes.
         """
         values = [
             (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
@@ -152,11 +158,12 @@ class SavedPlans:
 
 
 def entry_digest(model: ModelFingerprint, scope: object, options: Options, threads: int) -> str:
-    """Return the digest, in hex, of all that an entry depends on.
+    """Return the digest, in hex, of everything that the choice in an entry depends on.
 
     Args:
         model: the fingerprint of the model.
-        scope: the key of an exact choice, or the input kind and deciding values of others.
+        scope: the inputs for which the choice holds. For a choice that serves no other sizes: its
+            key. For any other choice: the kind of its key, and the values that decide shapes.
         options, threads: the session's options and number of kernel threads.
     """
     settings = options.settings

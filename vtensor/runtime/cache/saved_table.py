@@ -1,7 +1,8 @@
-"""The packing table of a plan in a cache entry.
+"""The packing table of a plan, as data of a cache entry.
 
-For a constant made of a large array of the model, the entry holds the array's name and the trace
-row of its native packing step; for every other constant, the packed bytes.
+For a constant made of a large array of the model, the entry has the name of that array and the
+place, on a trace, of the native step that packs it. For every other constant the entry has the
+packed bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: The access of a packing step to its slots other than scratch.
+#: The access that a packing step must have to its two slots that are no scratch.
 _ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
 
 
@@ -61,8 +62,9 @@ class TableWriter:
         large: names of the model's deferred arrays, by the id of their ``Original``.
 
     Attributes:
-        blob: the bytes of small weights so far, which constants' rows refer to by offset.
-        modules: the native modules that packing needs.
+        blob: the bytes of small weights so far; the data of constants refers to them by byte
+            offset.
+        modules: the names of the native modules whose functions pack constants.
     """
 
     def __init__(self, weights: PlanWeights, large: Mapping[int, str]) -> None:
@@ -71,7 +73,7 @@ class TableWriter:
         self._packing: dict[tuple[int, bool], list[tuple[Data, SavedStep]]] = {}
 
     def data(self, constants: Sequence[TensorStorage]) -> Data:
-        """Return the packing table as data.
+        """Return the packing table as JSON data, and with it the traces of its packing steps.
 
         Args:
             constants: the storages of constants, in the order of the plan's regions.
@@ -105,7 +107,7 @@ class TableWriter:
     def array(self, origin: Array | Original) -> str | None:
         """Return the name of the large array of the model that ``origin`` is or derives from.
 
-        Returns None if it derives from none.
+        Returns None if there is no such array.
         """
         return self._names.get(id(origin.root)) if isinstance(origin, Original) else None
 
@@ -114,11 +116,14 @@ class TableWriter:
         return self.array(self._weights.source(name)) is not None
 
     def _row(self, row: ConstantRow, storage: TensorStorage) -> Data:
-        """Return a row of the packing table as data; the method ``data`` adds its packing step.
+        """Return one row of the packing table as JSON data.
+
+        The packing step of the row is missing; the method ``data`` adds it.
 
         Args:
-            row: the row.
-            storage: the constant's storage, whose bytes are saved if its array is not large.
+            row: the row of the packing table.
+            storage: the storage of the row's constant. Its bytes are saved if the constant is not
+                made of a large array.
 
         Raises:
             NotSaved: no entry can hold the row.
@@ -206,7 +211,10 @@ class SavedTable:
         self.memory: Array = np.empty(0, np.uint8)
 
     def packed_regions(self) -> list[Array]:
-        """Return the memory of each constant, packed now unless another plan has packed it.
+        """Return the packed memory of each constant, in the order of the table.
+
+        A constant that another plan has packed already is shared. Any other is packed now, unless
+        its array can be read in place.
 
         Raises:
             Exception: of any kind, if the table is damaged or does not fit the model.
@@ -253,11 +261,14 @@ class SavedTable:
         return regions
 
     def _natives(self, is_large: bool, calls: Data) -> list[Any]:
-        """Return the native objects of a group of packing steps, by place on their trace.
+        """Return the native objects of a group of packing steps, in the order of their trace.
+
+        Packing steps of large constants, which all threads pack, are one kind of group; those of
+        other constants are another.
 
         Args:
-            is_large: True makes the steps for all threads; False for one.
-            calls: the rows of the trace, as data.
+            is_large: True makes native steps for all threads; False makes them for one thread.
+            calls: the rows of the group's trace, as data.
 
         Raises:
             ValueError: the rows are damaged, or native code refuses one.
@@ -272,12 +283,16 @@ class SavedTable:
     def _step(
         self, row: ConstantRow, natives: Sequence[Sequence[Any]], saved: Any
     ) -> PackingStep | None:
-        """Return the packing step of a row and set ``row.saved``; None if the row has no step.
+        """Return the packing step of a row and set ``row.saved`` to it.
+
+        Returns None, and sets nothing, if the row has no packing step.
 
         Args:
             row: the row.
-            natives: the native objects of each group of packing steps.
-            saved: the index of the step's group, its place there and its slots; None for no step.
+            natives: for each group of packing steps, its native objects in the order of their
+                trace.
+            saved: (index of the step's group, place of the step on the group's trace, slots of the
+                step); None for no step.
 
         Raises:
             Exception: of any kind, if the native object is no such packing step.
@@ -306,7 +321,9 @@ class SavedTable:
 
 
 def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRow | Array:
-    """Return a row of the packing table if it names a large array, else the constant's bytes.
+    """Return the row of a constant that is made of a large array of the model.
+
+    For any other constant, return its packed bytes.
 
     Args:
         data: the row, as ``TableWriter`` writes it.
@@ -338,14 +355,17 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
 
 
 def check_bytes(table: Sequence[Data], end: int) -> None:
-    """Check that no two constants or factors overlap in the small weights of an entry.
+    """Check the byte ranges to which the table of an entry refers in the small weights.
+
+    No two ranges may overlap. A range holds a constant, or a factor by which a constant is
+    multiplied.
 
     Args:
         table: the rows of the packing table, as data.
         end: the number of bytes of small weights.
 
     Raises:
-        ValueError: two of them overlap, or one is not within the bytes.
+        ValueError: two ranges overlap, or a range is not inside the small weights.
     """
     parts = [tuple(row["bytes"]) for row in table if "bytes" in row]
     changes = [change for row in table if "bytes" not in row for change in row["changes"]]
@@ -369,21 +389,25 @@ def taken_of(memory: Array, begin: int, nbytes: int) -> Array:
 
 
 def kind_row(of: Value | TensorStorage) -> list[Any]:
-    """Return the element type, dims and layout of a value or storage, as data."""
+    """Return the element type, dims and layout of a value or storage as a list of JSON data."""
     dims = of.dims if isinstance(of, Value) else of.extents
     return [of.dtype, [*dims.items()], str(of.layout)]
 
 
 def kind_of(dtype: str, dims: list[Any], layout: str) -> tuple[str, dict[str, int], Layout]:
-    """Return the element type, dims and layout; the arguments are the items of a ``kind_row``."""
+    """Return an element type, dims and layout; the arguments are the items that ``kind_row``
+    returns.
+    """
     return dtype, {str(dim): int(size) for dim, size in dims}, Layout(layout)
 
 
 def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
-    """Return the shape of an array after the cuts among ``changes``.
+    """Return the shape that an array has after all cuts among ``changes``.
+
+    A cut takes the part of an array between two indices along one axis.
 
     Raises:
-        ValueError: the array has no such part.
+        ValueError: a cut is not inside the array.
     """
     shape = [*source.shape]
     for axis, begin, end in (change.taken for change in changes if change.taken is not None):
@@ -394,11 +418,13 @@ def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
 
 
 def _change_of(blob: Array, change: Sequence[Any]) -> Made:
-    """Return a change of an array, from its data in an entry.
+    """Return the function that changes an array: a multiplication by a factor, or a cut along an
+    axis.
 
     Args:
-        blob: the bytes of small weights.
-        change: (shape, offset in ``blob``) of a factor, or (axis, begin, end) of a cut.
+        blob: the bytes of small weights, which hold the factors.
+        change: the function as data of an entry: (shape, byte offset in ``blob``) of the factor, or
+            (axis, begin, end) of the cut.
     """
     if len(change) == 2:
         sizes, offset = change

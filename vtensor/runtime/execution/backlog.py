@@ -30,7 +30,7 @@ class Backlog:
         if not isinstance(most, int) or isinstance(most, bool) or most < 0:
             raise InputError(f"max_queued={most!r} must be an integer of at least 0")
         self._threads, self._most = threads, most
-        #: By process: a forked child has none of its parent's threads.
+        #: The pool of each process, by process id: a forked child has none of its parent's threads.
         self._pools: dict[int, ThreadPoolExecutor] = {}
         self._unfinished: set[Future[Any]] = set()
 

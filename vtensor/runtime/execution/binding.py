@@ -15,11 +15,12 @@ from vtensor.runtime.execution.one_process import OneProcess
 from vtensor.runtime.execution.plan import Conversion, Plan
 from vtensor.storage.inputs import Feed
 
-#: A copy that each run makes: the target array, and a function that returns the elements to copy.
+#: A copy that each run of a binding makes: the target array, and a function that returns the
+#: elements to copy.
 Copy = tuple[Array, Callable[[], Array]]
 
 #: An array that owns memory, its address and its size in bytes at the time of binding. NumPy can
-#: resize an array although views of it exist; only a changed address or size tells that they
+#: resize an array although views of it exist. Only a changed address or size tells that the views
 #: dangle.
 Owner = tuple[Array, int, int]
 
@@ -83,7 +84,10 @@ class Binding(OneProcess):
 
     @cached_property
     def _strict(self) -> Binding:
-        """The binding of the strict plan to the same memory, for runs with non-finite numbers."""
+        """The binding of the strict plan (without approximate variants) to the same memory.
+
+        It repeats a run in which a number is not finite.
+        """
         assert self._strictly is not None, "only a plan with a strict plan needs it"
         return self._strictly(self.outputs)
 
@@ -103,12 +107,13 @@ def bind(
         feeds: the inputs, by name; an input that must be copied is bound as its copy.
         wanted: names of the outputs, in order.
         into: arrays for some of the outputs, by name; each other output gets a new array.
-        enter: called with the binding before each run.
-        strictly: binds the strict plan, which repeats runs with non-finite numbers, to the given
-            outputs; None if the plan is strict itself.
+        enter: called with the binding at the begin of each run.
+        strictly: returns a binding of the strict plan that writes the given outputs. That binding
+            repeats runs with non-finite numbers. None if ``plan`` is strict itself.
 
     Raises:
-        InputError: an input's value decides shapes, so a plan holds for that value alone.
+        InputError: an input's value decides shapes. A plan then holds for that value alone and
+            cannot be bound.
     """
     if decides := feeds.keys() - {value.name for value in plan.inputs}:
         raise InputError(f"inputs {', '.join(sorted(decides))} decide shapes: they cannot be bound")
@@ -136,7 +141,7 @@ def bind(
 
 
 def _owner(array: Array) -> Owner:
-    """Return the array that owns the memory of a view, its address and its size in bytes."""
+    """Return the array that owns the memory of ``array``, its address and its size in bytes."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array, array.__array_interface__["data"][0], array.nbytes
@@ -145,14 +150,15 @@ def _owner(array: Array) -> Owner:
 def _reader(
     delivery: Delivery, memory: Sequence[Array], into: Mapping[str, Array]
 ) -> Callable[[], Array]:
-    """Return a function that returns an output's elements after a run.
+    """Return a function that returns the elements of an output after a run.
 
-    The elements are a copy if writing other outputs to their arrays would change them.
+    It returns a copy if writing the other outputs to the caller's arrays would change these
+    elements.
 
     Args:
         delivery: the output.
         memory: the memory of the run's inputs and outputs.
-        into: the arrays of outputs, by name.
+        into: the caller's arrays for outputs, by name of the output.
     """
     if delivery.overwritten(memory, into):
         return lambda: delivery.elements(memory).copy()

@@ -1,8 +1,8 @@
-"""Detection of deadlocks: a thread is about to wait for an executor's thread that waits for it.
+"""Detection of deadlocks: a thread is about to wait for an executor whose own thread waits for it.
 
-A call-back may start threads and join them, or wait for a future. If such a thread then calls the
-executor that runs the call-back, both would wait forever. The frames of Python's threads tell
-which thread waits for which.
+A call-back from a step into Python may start threads and join them, or wait for a future. If such a
+thread then calls the executor that runs the call-back, both threads would wait forever. The frames
+of Python's threads tell which thread waits for which.
 """
 
 from __future__ import annotations
@@ -31,18 +31,22 @@ def _futures() -> tuple[CodeType | None, CodeType | None]:
 
 
 class Place:
-    """The thread that others wait for: an executor's, or the holder of a planning lock.
+    """A thread that other threads wait for: the thread of an executor, or the holder of a planning
+    lock.
 
     Attributes:
-        ident: its Python thread identifier; 0 if the executor's thread has not called a Python
-            function yet, or nobody holds the lock.
+        ident: the thread's identifier in Python. It is 0 if the executor's thread has not called a
+            Python function yet, or if no thread holds the lock.
     """
 
     def __init__(self) -> None:
         self.ident = 0
 
     def waits_for_caller(self) -> bool:
-        """Return whether the thread waits without timeout, even indirectly, for the caller."""
+        """Return whether this thread waits for the calling thread, without a timeout.
+
+        It may wait indirectly: for a thread that waits for the calling thread.
+        """
         frames, caller, current = sys._current_frames(), threading.get_ident(), self.ident
         visited = {0}
         try:

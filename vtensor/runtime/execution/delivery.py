@@ -1,4 +1,4 @@
-"""Delivery of outputs: the memory that the plan writes each to, and the array for the caller."""
+"""Delivery of outputs: where a plan writes each output, and the array that the caller gets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Result:
     Attributes:
         name: the output's name.
         dtype: element type.
-        part: the output's memory with its layout; nothing else uses that memory.
+        part: the memory that holds the output, with its layout. No other value uses that memory.
         into: the caller's array that holds the output; None if none was given.
         copied: True if the output was copied from where the plan wrote it: the caller's array has
             another layout or overlaps an input, or the memory belongs to an input, a constant or
@@ -58,10 +58,10 @@ class Delivery:
 
     Attributes:
         name: the output's name.
-        value: its type, dims and layout.
-        memory: the storage that owns its memory.
-        binding: the index of that memory among the arrays that a run binds; None if it is a
-            constant's.
+        value: the output's type, dims and layout.
+        memory: the storage that owns the output's memory.
+        binding: the index of the output's memory among the arrays that a run binds; None if the
+            output is a constant.
     """
 
     name: str
@@ -81,9 +81,9 @@ class Delivery:
         return Part(storage.data(), value.layout, value.dims)
 
     def fitting(self, array: Array, inputs: Sequence[Array]) -> Array | None:
-        """Return the bytes of an array if a plan can write the output to it, else None.
+        """Return the bytes of an array if a plan can write the output directly to it, else None.
 
-        The array must have the output's layout and overlap no input.
+        The array must have the layout of the output and overlap no input.
 
         Args:
             array: the caller's array for the output.
@@ -110,7 +110,7 @@ class Delivery:
 
         Args:
             bindings: the arrays that the run bound.
-            into: the arrays of outputs, by name.
+            into: the caller's arrays for outputs, by name of the output.
         """
         memory = self.part(bindings).array
         return any(np.may_share_memory(memory, into[name]) for name in into if name != self.name)
@@ -121,7 +121,8 @@ class Delivery:
         Args:
             bindings: the arrays that the run bound.
             placed: True if the plan wrote the output to its final memory.
-            into: the caller's array for it; if None and not ``placed``, the output is copied here.
+            into: the caller's array for the output, or None. If it is None and ``placed`` is False,
+                the result holds a copy.
         """
         part = self.part(bindings)
         if into is None and not placed:
@@ -143,7 +144,7 @@ def deliver(
         wanted: the outputs in order; an output may be repeated.
         bindings: the arrays that the run bound.
         placed: names of the outputs that the plan wrote to their final memory.
-        into: the caller's arrays, by name.
+        into: the caller's arrays for outputs, by name of the output.
     """
     uncopied, results, writes = set(placed), list[Result](), list[tuple[Array, Array]]()
     for delivery in wanted:
@@ -161,11 +162,12 @@ def deliver(
 
 @dataclass(frozen=True)
 class Places:
-    """The memory for the outputs of a run.
+    """The memory that a run writes its outputs to.
 
     Attributes:
         memory: an array of bytes for each storage that the run allocates for outputs.
-        names: the names of outputs that the plan writes to their final memory.
+        names: the names of the outputs that the plan writes to their final memory, so that they
+            need no copy.
     """
 
     memory: Sequence[Array]
@@ -178,7 +180,9 @@ def places(
     into: Mapping[str, Array],
     inputs: Sequence[Array],
 ) -> Places:
-    """Choose memory for each output: the caller's array if the plan can write to it, else new.
+    """Choose the memory of each output of a run.
+
+    It is the caller's array if the plan can write the output directly to it, else new memory.
 
     Args:
         own: the storages that the run allocates for outputs.

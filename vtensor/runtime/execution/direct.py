@@ -1,7 +1,7 @@
-"""Runs on plain arrays, each a single native call.
+"""Runs on plain arrays, each run a single native call.
 
-For a network of a few milliseconds the time of Python's own work matters: the kernels of the run
-before have displaced Python's memory from the processor's caches.
+In a network that takes a few milliseconds, the time of Python's own code matters. The kernels of
+the last run have displaced Python's memory from the processor's caches.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class DirectRequest:
         from vtensor.runtime import _replay
 
         self._plan, self._names, self._every = plan, names, every
-        #: The session's record of each run: the plan, and no copies.
+        #: What the session records as its last run after each run of this request: the plan, and
+        #: that nothing was copied.
         self.last_run: tuple[Plan, dict[str, Any]] = plan, {}
         self._inputs = [
             (input_.name, input_.dtype, input_.shape, input_.dtype.alignment) for input_ in inputs
@@ -54,19 +55,22 @@ class DirectRequest:
         ]
         self._lanes = plan.lanes
         self._requests: dict[Lane, Request] = {}
-        # Exceptions of signal handlers, which may be of any kind, are not among these.
+        # The errors after which the general path repeats the run. Exceptions of signal handlers,
+        # which may be of any kind, are not among them.
         self._failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy
 
     def run(self, names: object, arrays: object) -> list[Array] | Literal[False] | None:
         """Run the request and return its outputs.
 
         Args:
-            names: the requested outputs, None for all; other outputs take the general path.
+            names: the names of the requested outputs; None for all. If they are not those of the
+                request, a run is not possible here.
             arrays: the inputs, by name.
 
         Returns:
-            The outputs in order; None if the general path must run instead, which also reports a
-            failure of this one; False if the strict plan must repeat the run.
+            The outputs in order; None if a native call cannot do the run or has failed: the
+            caller then uses the general path, which names the error; False if the strict plan must
+            repeat the run.
         """
         lanes, run = self._lanes, object()
         lane = lanes.idle if lanes.runs else lanes.every[0]
@@ -102,7 +106,7 @@ class DirectRequest:
 
 
 def strides(output: FastOutput) -> tuple[int, ...]:
-    """Return the stride in bytes of each axis of an output, in the order of the network's dims."""
+    """Return the strides of an output in bytes, one for each dim in the network's order of dims."""
     sizes = (size or 1 for size in reversed(output.shape[1:]))
     inner = accumulate(sizes, mul, initial=output.dtype.itemsize)
     in_memory = [*inner][: len(output.shape)][::-1]

@@ -1,4 +1,6 @@
-"""Evaluations that run invokers to the end, and execute or collect the steps of their calls."""
+"""Evaluations that run invokers to the end. One executes the steps of their library calls at once;
+the others collect these steps for a plan.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ class NormalEvaluation(Evaluation):
     """Evaluation that executes each step, and each invoker in Python, at once.
 
     Args:
-        tolerance: the error that results may have; above 0, approximate variants may run.
+        tolerance: the largest error that results may have. Above 0, approximate variants may run.
     """
 
     mode = Mode.NORMAL
@@ -80,7 +82,9 @@ class NormalEvaluation(Evaluation):
         self.tolerance = max(self.tolerance, tolerance)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Execute ``step`` now on ``slots``: operands, and byte counts of scratch to allocate."""
+        """Execute ``step`` now. ``slots`` are its operands, and for scratch the number of bytes to
+        allocate.
+        """
         memory = [
             Buffer.allocate(slot).memory if isinstance(slot, int) else storage_of(slot).memory
             for slot in slots
@@ -97,14 +101,14 @@ class NormalEvaluation(Evaluation):
 
 
 class RecordEvaluation(Evaluation):
-    """Evaluation that collects steps.
+    """Evaluation that collects the steps of calls, to be run later as a plan.
 
     Args:
-        confirming: True if variants come from a choice for other sizes, so that each call back into
-            Python is first checked to be accepted.
+        confirming: True if the variants come from a choice for other sizes. Each invoker in Python
+            is then asked whether it accepts its call.
         inexact: True if approximate variants are among the recorded ones.
-        early: called with each native step as it is added, to compile it early; None if all steps
-            are compiled by ``compiled``.
+        early: called with each native step when it is added, to begin compiling its kernel early;
+            None if only ``compiled`` compiles steps.
     """
 
     mode = Mode.RECORD
@@ -133,7 +137,7 @@ class RecordEvaluation(Evaluation):
         Args:
             call: the call that the step belongs to.
             step: the native step.
-            slots: its operands, and byte counts of scratch.
+            slots: the operands of the step, and for scratch the number of bytes.
         """
         slots_of_step = tuple(slot if isinstance(slot, int) else storage_of(slot) for slot in slots)
         replaces = _replaceable(call)
@@ -165,7 +169,10 @@ class RecordEvaluation(Evaluation):
         return [done.get(step, step) for step in self.steps]
 
     def taken(self) -> list[RecordedStep]:
-        """Return the steps and forget them: they refer to this evaluation, a reference cycle."""
+        """Return the collected steps and remove them from this evaluation.
+
+        The steps refer to the evaluation, so that keeping them here would be a reference cycle.
+        """
         steps, self.steps = self.steps, []
         return steps
 
@@ -174,9 +181,10 @@ class RecordEvaluation(Evaluation):
         storage_of(target).share(storage_of(source))
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """Add a step that calls the invoker's Python function ``run`` again in each run.
+        """Add a step that calls the invoker's Python function ``run`` again in each run of the
+        plan.
 
-        No step is added if no output of ``call`` has elements.
+        No step is added if all outputs of ``call`` have no elements.
         """
         if all(storage_of(output).nbytes == 0 for output in call.outputs):
             return
@@ -241,9 +249,10 @@ def _with_evaluation(call: Call, evaluation: Evaluation) -> Call:
 
 
 def _replaceable(call: Call) -> dict[TensorStorage, list[TensorStorage]]:
-    """Return the inputs that a call's first output may overwrite, as the invoker declares.
+    """Return the storages of inputs that a call's step may overwrite with the call's first output.
 
-    The only key is the output; the dict is empty if the invoker declares none.
+    The invoker declares these inputs. The only key is the storage of that output; the dict is empty
+    if the invoker declares no such inputs.
     """
     info = ready().invokers.get((call.op_name, call.library, call.device))
     if info is None or not info.inplace:
@@ -264,7 +273,10 @@ def storage_of(tensor: VTensor) -> TensorStorage:
 
 @dataclass
 class RecordContext(DispatchContext):
-    """The context in which an operator node is recorded; outputs get the variant's layouts."""
+    """The context in which an operator node is recorded.
+
+    The outputs of the node get the layouts of the node's variant.
+    """
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Give the outputs storages in the variant's layouts, then call the variant's library."""
@@ -276,8 +288,13 @@ class RecordContext(DispatchContext):
 
 
 class KindEvaluation(RecordEvaluation):
-    """Evaluation that collects the steps of a call kind, which is recorded on stand-ins."""
+    """Evaluation that collects the steps of one call, to serve all calls of the same kind (equal in
+    all that recording depends on).
+    """
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
-        """Set ``python``: a call back into Python serves no other call, so there is no kind."""
+        """Note, by setting ``python`` to True, that the call calls back into Python.
+
+        Its steps then serve no other call, so that the call has no kind.
+        """
         self.python = True

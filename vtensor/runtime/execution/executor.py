@@ -36,28 +36,31 @@ T = TypeVar("T")
 MAX_THREADS = 1024
 
 
-#: Per thread: ``executor`` is the executor whose thread this is, ``planned`` the executor that the
-#: thread makes plans for. Other threads have neither.
+#: Values of each thread. ``executor`` is the executor whose own thread it is; ``planned`` is the
+#: executor for which the thread makes plans. Other threads have neither.
 _own = threading.local()
 
 
 class Executor:
-    """One thread with a budget of kernel threads.
+    """One thread that runs steps with a fixed number of kernel threads, its budget.
 
-    A call-back step may run sessions with other budgets; its thread then waits for the executors of
-    these sessions. If that would close a cycle of waiting threads, a spare executor runs the work
-    instead. A spare executor also serves a thread that a call-back waits for.
+    A call-back step may run sessions with other budgets. The executor's thread then waits for the
+    executors of these sessions. If that would close a cycle of waiting threads, a spare executor of
+    the same budget does the work instead. A spare executor also serves a thread for which a
+    call-back waits.
 
     Attributes:
         threads: the budget: the number of kernel threads.
         team: the native thread and its OpenMP team, which programs run on without Python.
         place: the identity of the executor's thread in Python, for the detection of deadlocks.
-        stands_for: the executor for which this one does work as a spare; None otherwise.
+        stands_for: if this is a spare that is in use: the executor in place of which it works; else
+            None.
     """
 
     _lock = process_lock()
-    # Tables of executors, by (process id, number of kernel threads): the first one; all that
-    # sessions use; the index there of the next session's first one; the idle spare ones.
+    # Tables by (process id, number of kernel threads). ``_by_budget``: the first executor.
+    # ``_known``: the executors that sessions share. ``_turns``: the index among these at which the
+    # next session begins. ``_spare``: spare executors that are idle.
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
     _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012
     _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012
@@ -84,7 +87,7 @@ class Executor:
 
     @classmethod
     def of(cls, threads: int | None) -> Executor:
-        """Return the first executor of a budget in this process.
+        """Return this process's first executor for a number of kernel threads.
 
         Args:
             threads: the number of kernel threads; None is every processor that the process may use.
@@ -141,7 +144,9 @@ class Executor:
 
     @classmethod
     def _turn(cls, share: int, streams: int, available: int) -> list[Executor]:
-        """Return the next ``streams`` executors of ``share`` threads each, in rotation.
+        """Return ``streams`` executors of ``share`` threads each.
+
+        Successive calls take the executors in rotation.
 
         Args:
             share, streams: the number of threads of each executor, and the number of executors.
@@ -250,7 +255,10 @@ class Executor:
 
     @contextmanager
     def _spared(self) -> Iterator[Executor]:
-        """Yield a spare executor of this budget, since this one's thread waits for the caller."""
+        """Yield a spare executor with as many threads as this one.
+
+        It does the work of this executor, whose own thread waits for the calling thread.
+        """
         key = (os.getpid(), self.threads)
         with Executor._lock:
             spare = Executor._take_spare(key)
@@ -267,14 +275,16 @@ class Executor:
         """Return an idle spare executor or a new one; the caller holds the lock.
 
         Args:
-            key: the process id and the number of kernel threads.
+            key: (process id, number of kernel threads of the spare executor).
         """
         spare = cls._spare.get(key)
         return spare.pop() if spare else cls(key[1])
 
     @contextmanager
     def _server_for(self, here: Executor) -> Iterator[Executor]:
-        """Yield an executor that may do this one's work while the thread of ``here`` waits."""
+        """Yield the executor that does the work given to this one while the thread of the executor
+        ``here`` waits for the result.
+        """
         key = (os.getpid(), self.threads)
         with Executor._lock:
             server = self._choose_server(here, key)
@@ -289,13 +299,14 @@ class Executor:
                     Executor._spare.setdefault(key, []).append(server)
 
     def _choose_server(self, here: Executor, key: tuple[int, int]) -> Executor:
-        """Return this executor if ``here`` can wait for it; else another of the same budget.
+        """Return the executor that does work given to this one by the thread of ``here``.
 
-        ``here`` cannot wait if this executor waits for ``here``, directly or through others.
+        It is this executor, unless this executor itself waits for ``here``, directly or through
+        others. Then it is ``here`` if that has equally many threads, else a spare executor.
 
         Args:
             here: the executor whose thread calls.
-            key: the process id and the number of kernel threads.
+            key: (process id, number of kernel threads of this executor).
         """
         if here.stands_for is self:
             return here
@@ -321,13 +332,13 @@ class Executor:
 
         Args:
             program: recorded steps.
-            bindings: the memory that each run of the program binds.
+            bindings: the memory of the run's inputs and outputs.
             times: receives the begin and the end of each step, in nanoseconds of the steady clock;
                 None measures nothing.
             sizes: the program's run-time sizes; no plan makes a program with such sizes yet.
             queue: the queue of a device for the steps that work there; no plan has such steps yet.
-            exponents: for each binding (bytes of an element, mask of its exponent bits), to check
-                that all elements are finite; empty skips the check.
+            exponents: (bytes of an element, mask of its exponent bits) for each of ``bindings``, by
+                which the run checks that all elements are finite; empty for no check.
 
         Returns:
             False if a checked element is not finite.
@@ -358,7 +369,8 @@ def is_planning() -> bool:
 
 
 def budget_of(threads: int | None) -> int:
-    """Return a number of kernel threads after a check.
+    """Check a number of kernel threads and return it; None becomes the number of processors that
+    the process may use.
 
     Args:
         threads: the number; None is every processor that the process may use.

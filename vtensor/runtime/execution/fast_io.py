@@ -31,8 +31,9 @@ class FastInput:
     Attributes:
         name: the input's name.
         shape, dtype: the shape and element type that an array must have.
-        order: the array's axes, which follow the network's dims, in memory order; None if memory
-            has the same order; empty if the layout has blocks, which no array has.
+        order: the permutation of an array's axes, which are in the network's order of dims, that
+            sorts them by memory order; None if both orders are equal; empty if the layout has
+            blocks, so that only a VTensor can be taken in place.
         value: the type, dims and layout that a VTensor must have.
     """
 
@@ -44,7 +45,7 @@ class FastInput:
 
     @classmethod
     def of(cls, value: Value) -> FastInput:
-        """Return the fast path of a plan's input."""
+        """Return the conditions under which a plan takes its input ``value`` in place."""
         order: Axes | None = ()
         if value.layout == Layout.plain(value.layout.dims):
             order = tuple(list(value.dims).index(dim) for dim in value.layout.dims)
@@ -53,8 +54,9 @@ class FastInput:
         return cls(value.name, shape, numpy_dtype(value.dtype), order, value)
 
     def memory(self, array: object) -> Array | None:
-        """Return the memory of ``array`` if a plan can take it in place; None if ``array`` must be
-        converted or refused.
+        """Return the memory of ``array`` if a plan can take it in place.
+
+        Returns None if ``array`` has to be converted, or if it is wrong.
         """
         if isinstance(array, VTensor):
             return self._of_tensor(array)
@@ -82,14 +84,14 @@ class FastInput:
 
 @dataclass(frozen=True, slots=True)
 class FastOutput:
-    """An output as NumPy sees the memory that the plan writes it to.
+    """An output in memory that the plan writes directly, described as a NumPy array.
 
     Attributes:
-        binding: the index of its memory among the arrays that a run binds.
+        binding: the index of the output's memory among the arrays that a run binds.
         dtype: element type.
-        shape: the shape in memory order.
-        axes: for each dim in the network's order, its axis in memory.
-        presented: the shape in the network's order of dims.
+        shape: the sizes of the dims in memory order.
+        axes: for each dim in the network's order, the index of its axis in memory.
+        presented: the sizes of the dims in the network's order, as the caller sees them.
         order: for each axis in memory, the index of its dim in the network's order.
     """
 
@@ -102,9 +104,10 @@ class FastOutput:
 
     @classmethod
     def of(cls, delivery: Delivery, inputs: int) -> FastOutput | None:
-        """Return the fast path of an output.
+        """Return the description of an output that the plan writes directly.
 
-        Returns None if the output's memory is an input's or a constant's, or its layout has blocks.
+        Returns None if the output's memory is that of an input or a constant, or if its layout has
+        blocks.
 
         Args:
             delivery: the output.

@@ -1,4 +1,7 @@
-"""Lanes of a session: runs of different lanes are concurrent, runs of one lane take turns."""
+"""Lanes of a session. A lane is one stream of runs with its own threads and memory.
+
+Runs of different lanes are concurrent. Runs of one lane take turns.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The values of ``hint=``: one run at a time on all threads, or as many runs as threads.
+#: The values of ``Session(hint=)``: one run at a time on all threads; or as many runs as threads.
 HINTS = ("latency", "throughput")
 
 
@@ -82,9 +85,9 @@ class Lanes:
 
     @property
     def idle(self) -> Lane | None:
-        """A lane in which nothing runs, or None if all are busy.
+        """A lane in which no run is in progress; None if all lanes are busy.
 
-        Two threads that ask at the same time may get the same lane; their runs then queue.
+        Two threads that ask at the same time may get the same lane. Their runs then take turns.
         """
         if not self.runs:
             return self.every[0]
@@ -92,8 +95,9 @@ class Lanes:
         return next((lane for lane in self.every if lane not in taken), None)
 
     def run(self, work: Callable[[Lane], T]) -> T:
-        """Call ``work`` with an idle lane, or with the next in turn if all are busy; return its
-        result.
+        """Call ``work`` with an idle lane and return its result.
+
+        If all lanes are busy, the next lane in rotation is used.
         """
         lane = (self.idle if self.runs else self.every[0]) or next(self._turns)
         run = object()

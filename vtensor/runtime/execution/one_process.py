@@ -1,4 +1,6 @@
-"""Base of objects that belong to one process: they hold its threads, kernels and memory."""
+"""Base class of objects that belong to one process because they hold its threads, kernels and
+memory.
+"""
 
 from __future__ import annotations
 

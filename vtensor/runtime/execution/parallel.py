@@ -15,7 +15,8 @@ from vtensor.runtime.execution.executor import Executor
 
 T = TypeVar("T")
 
-#: Seconds of work that start no further threads: a thread takes a processor from a team that runs.
+#: Seconds for which work stays on one thread. A further thread would take a processor from a team
+#: that runs.
 ALONE_S = 0.003
 
 
@@ -26,18 +27,18 @@ def all_of(
     threads: int,
     expected_s: float = 0.0,
 ) -> bool:
-    """Return whether ``predicate`` holds for all rows; stop at the first False.
+    """Return whether ``predicate`` is True for all of ``rows``; stop at the first False.
 
-    The calling thread begins alone, for ``ALONE_S`` seconds; several threads begin at once if
-    ``expected_s`` is longer and finite.
+    The calling thread begins alone. Other threads join after ``ALONE_S`` seconds. If ``expected_s``
+    is longer than that and finite, they join at once.
 
     Args:
         predicate: the function.
         rows: its arguments, one for each call.
         executor: the executor for whose number of threads primitives are compiled in the calls.
         threads: the most threads.
-        expected_s: estimated seconds of all calls; 0 if unknown, infinity if an early False is
-            likely.
+        expected_s: the estimated seconds of all calls together; 0 if unknown, infinity if one of
+            the first calls is likely to return False.
     """
     left, failed = iter(rows), list[T]()
 
@@ -63,7 +64,8 @@ def side_by_side(work: Callable[[T], object], items: Sequence[T], threads: int) 
     ended.
 
     Raises:
-        BaseException: the first exception of a call; no thread then takes another item.
+        BaseException: the first exception that a call raised. After it no thread takes another
+            item.
     """
     waiting, failed = iter(items), list[BaseException]()
 

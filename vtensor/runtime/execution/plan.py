@@ -38,14 +38,15 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
-#: Steps, each with (region, byte offset in it) of each of its slots. Regions are numbered: the
-#: arena, inputs, the plan's own outputs, constants.
+#: Steps, each with (region, byte offset in the region) of each of its slots. Region 0 is the arena;
+#: inputs, the memory allocated for outputs, and constants follow.
 Placed = Sequence[tuple[object, Sequence[tuple[int, int]]]]
 
-#: Runs the steps from a first index up to an end index (exclusive); None is the end of the plan.
+#: A function that runs the steps from a first index up to an end index (exclusive); None is the end
+#: of the plan.
 RunSteps = Callable[[int, "int | None"], None]
 
-#: Called with a RunSteps and with the memory between the steps.
+#: A function that is called with a RunSteps and with the bytes of the arena.
 Visitor = Callable[[RunSteps, Array], None]
 
 NESTED = "a step of a run cannot run its own session\n  to fix: give it a Session of its own"
@@ -95,7 +96,7 @@ class Nodes:
         placement: where all memory that the steps touch is.
         preferences: the libraries that could run each node.
         resolved: the lowered graph before any pass, or a function that makes it; None if it is
-            ``graph``.
+            ``graph`` itself.
     """
 
     graph: LoweredGraph
@@ -112,8 +113,9 @@ class Ends:
     Attributes:
         inputs: the storages of the inputs, in order.
         outputs: the storages of the outputs, in order, as recorded.
-        own: storages that own an output's memory and are neither an input's nor a constant's.
-        deliveries: the outputs, by name.
+        own: the storages of outputs that a run allocates: each owns the memory of an output, and is
+            no input's and no constant's.
+        deliveries: where each output is after a run, by name of the output.
     """
 
     inputs: Sequence[TensorStorage]
@@ -147,8 +149,9 @@ class PlanPorts:
 
     Attributes:
         inputs: the type, dims and layout of each input, in order.
-        own: storages that own an output's memory and are neither an input's nor a constant's.
-        deliveries: the outputs, by name.
+        own: the storages of outputs that a run allocates: each owns the memory of an output, and is
+            no input's and no constant's.
+        deliveries: where each output is after a run, by name of the output.
     """
 
     inputs: Sequence[Value]
@@ -160,30 +163,34 @@ class Plan(OneProcess):
     """Steps and the memory of their operands; on demand, the nodes of the lowered graph.
 
     Args:
-        brought: the inputs and outputs of its runs.
-        steps: native steps and call-backs, with (region, byte offset) of each of their slots.
+        brought: the inputs and outputs of the plan's runs.
+        steps: the native steps and call-backs; for each slot of a step (region, byte offset in the
+            region). Region 0 is the arena.
         nbytes: the size of the arena, in bytes.
-        live: the bytes of the arena in use at the busiest step: a lower bound of ``nbytes``.
-        constants: the memory of constants, whose regions follow those of inputs and outputs.
+        live: the most bytes of the arena in use at one step. No arena can be smaller.
+        constants: the memory of the constants. The regions of constants follow those of inputs and
+            outputs.
         packed: the packed constants, kept alive by the plan.
         workspace: the memory and threads that the session's plans share.
         nodes: makes the lowered graph and its steps, for inspection.
         calls_back: True if some steps are call-backs into Python, which read memory through
             storages.
-        strictly: makes the plan without approximate variants that repeats a run with non-finite
-            numbers; None if runs do not check for them.
+        strictly: makes the strict plan (without approximate variants), which repeats a run in which
+            a number is not finite; None if runs do not check for that.
 
     Attributes:
         origin: the way in which the plan was found.
-        taken_from: the input shapes for which the plan's choice was made; None if they are the
-            plan's own. The certificate is kept only if it holds for the plan's own sizes.
-        anew: if the choice was made for other shapes, the names of the nodes that were chosen for
-            the plan's own; the other nodes are hints.
+        taken_from: the input shapes for which the plan's choice was made; None if these are the
+            plan's own shapes. The certificate is kept only if it holds for the plan's own sizes.
+        anew: if the choice was made for other shapes, the names of the nodes that were chosen again
+            for the plan's own shapes. All other nodes are as in the earlier choice.
         refinement: the background task that may replace the plan in later runs, or None.
-        replaces: the ``taken_from`` of the plan that this one replaced in the background, or None.
-        recording: the recording of a plan on numbers, to make its symbolic plan; else None.
-        provisional: True if the choice rests on what libraries declare; ``refinement`` measures it
-            on this machine.
+        replaces: if this plan replaced another one in the background, the ``taken_from`` of that
+            plan; else None.
+        recording: the recording of a plan for fixed sizes, from which a symbolic plan can be made;
+            None for any other plan.
+        provisional: True if the choice is based on what libraries declare. ``refinement`` then
+            measures on this machine.
 
     Raises:
         BudgetError: the plan needs more memory than the workspace allows.
@@ -223,7 +230,9 @@ class Plan(OneProcess):
             self._placed = ()  # no other lane needs a program
 
     def note_use(self) -> None:
-        """Note a use by a run or binding; from the second on, ``origin`` is "in memory"."""
+        """Note that a run or a binding uses the plan. From the second use on, ``origin`` is "in
+        memory".
+        """
         if self._was_used:
             self.origin = IN_MEMORY
         self._was_used = True
@@ -257,7 +266,9 @@ class Plan(OneProcess):
 
     @property
     def placement(self) -> Placement:
-        """Where all memory that the steps touch is: in the arena, bound by a run, or constants."""
+        """The places of all memory that the steps touch: in the arena, in memory that a run binds,
+        or in constants.
+        """
         return self.nodes.placement
 
     @cached_property
@@ -287,9 +298,10 @@ class Plan(OneProcess):
 
     @cached_property
     def exponents(self) -> Sequence[tuple[int, int]]:
-        """For each input and each of ``own``: (bytes of an element, mask of its exponent bits).
+        """The test for finite elements, for each input and then for each storage in ``own``.
 
-        Empty if runs do not check that elements are finite.
+        Each item is (bytes of an element, mask of its exponent bits). Empty if runs do not test
+        that elements are finite.
         """
         if self._strictly is None:
             return ()
@@ -298,7 +310,7 @@ class Plan(OneProcess):
 
     @property
     def own_sizes(self) -> tuple[int, ...]:
-        """The bytes that a run allocates for each of the storages in ``own``."""
+        """The number of bytes that a run allocates for each storage in ``own``."""
         return tuple(root.nbytes for root in self.own)
 
     @property
@@ -408,9 +420,9 @@ class Plan(OneProcess):
         return _replay.Program(regions, self._placed, repeatable=True)
 
     def _typed(self, error: RuntimeError) -> Exception | None:
-        """Return a VTensorError that names the node of the failed step.
+        """Return the VTensorError for an error of a run: it names the node of the step that failed.
 
-        Returns None if the error was raised by a call-back itself.
+        Returns None if a call-back itself raised the error.
         """
         from vtensor.runtime import _replay
 
@@ -424,15 +436,16 @@ class Plan(OneProcess):
         return None
 
     def visit(self, bindings: Sequence[Array], visitor: Visitor) -> None:
-        """Call a visitor that runs ranges of steps from Python and may read memory in between.
+        """Call a visitor, which runs ranges of the plan's steps from Python.
 
-        In background work each range of steps queues for the executor by itself, so other plans
-        must not use the workspace meanwhile.
+        The visitor may read memory between two ranges. In background work each range queues for the
+        executor by itself, so that no other plan may use the workspace meanwhile.
 
         Args:
             bindings: dense arrays: the inputs, then the memory of the outputs in ``own``.
-            visitor: called with a function that runs the steps from a first index up to an end
-                index (exclusive), and with the bytes of the arena. Storages are bound meanwhile.
+            visitor: called with a function and the bytes of the arena. The function runs the steps
+                from a first index up to an end index (exclusive). While the visitor runs, storages
+                are bound to their memory.
         """
         executor = self._workspace.lanes.every[0].executor
 
@@ -471,7 +484,8 @@ class Plan(OneProcess):
             The result of ``run``.
 
         Raises:
-            NestedRunError: the storages are bound already: a step runs its own session.
+            NestedRunError: the storages are bound already, because a step of this session runs the
+                session again.
         """
         if any(
             tensor_storage.bound

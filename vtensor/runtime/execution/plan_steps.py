@@ -18,12 +18,11 @@ class PlanStep:
 
     Attributes:
         node: the node.
-        kernels: the library's names of the kernels that run; empty if none runs: the output is the
-            input's memory under other dims, the memory of one is a part of the other's, or there
-            are no elements.
+        kernels: the library's names of the kernels that run. Empty if none runs: the output has no
+            elements, or the output is a view of the input, or the input is a view of the output.
         library: the library that runs the node.
-        unlisted: True if the operator's definition runs the node because none of the session's
-            libraries does.
+        unlisted: True if the operator's definition in NumPy runs the node because none of the
+            session's libraries does.
     """
 
     node: LoweredNode
@@ -72,7 +71,8 @@ class PlanStep:
 def steps_of(
     graph: LoweredGraph, recorded: Sequence[RecordedStep], preferences: Preferences
 ) -> list[PlanStep]:
-    """Return the nodes that each run executes, in order.
+    """Return the nodes that each run executes, in order. Transforms of constants run once and are
+    left out.
 
     Args:
         graph: the checked and optimised graph.

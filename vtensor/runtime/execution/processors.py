@@ -1,5 +1,7 @@
-"""The processor and the number of kernel threads that this process may use: the machine's
-processors, limited by CPU affinity and quotas.
+"""The name of the processor, and the number of kernel threads that this process may use.
+
+That number is the number of the machine's processors, limited by the process's CPU affinity and CPU
+quotas.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import NamedTuple
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.storage.cgroups import MEMBERSHIP, MOUNT, folders
 
-#: The files of a control group's CPU quota, by version of control groups.
+#: The names of the files with a control group's CPU quota, by version of control groups.
 _FILES = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
 
 
@@ -29,7 +31,7 @@ class Quota(NamedTuple):
     period_us: int
 
 
-#: No quota, with the kernel's default period.
+#: The value if there is no quota; its period is the kernel's default.
 NO_QUOTA = Quota(math.inf, 100_000)
 
 
@@ -39,16 +41,17 @@ def available_threads() -> int:
 
 
 def binding_quota() -> Quota:
-    """Return the quota if it is less than the available processors, else ``NO_QUOTA``."""
+    """Return the process's CPU quota if it allows less than the available processors, else
+    ``NO_QUOTA``.
+    """
     quota_now = quota()
     return quota_now if quota_now.processors < _processors() else NO_QUOTA
 
 
 def quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> Quota:
-    """Return the smallest quota of the control groups around this process.
+    """Return the CPU quota of this process: the smallest one of the control groups that contain it.
 
-    Source: Linux, admin-guide/cgroup-v2 (``cpu.max``), scheduler/sched-bwc
-    (``cpu.cfs_quota_us``).
+    Source: Linux, admin-guide/cgroup-v2 (``cpu.max``), scheduler/sched-bwc (``cpu.cfs_quota_us``).
 
     Args:
         membership: the file that lists the process's control groups.
@@ -69,7 +72,9 @@ def _processors() -> int:
 
 
 def _quota(*files: Path) -> Quota:
-    """Return the quota of a control group; ``NO_QUOTA`` if it sets none or a file is missing.
+    """Return the CPU quota of one control group.
+
+    Returns ``NO_QUOTA`` if the group sets no quota or a file is missing.
 
     Args:
         files: the files that hold the quota and the period, in this order; one may hold both.

@@ -1,10 +1,13 @@
-"""A request: a plan and the wanted outputs. Every run executes a request, in three phases.
+"""A request: a plan and the names of the outputs wanted of it. A run executes a request in three
+phases.
 
-``fed`` finds the inputs' memory in place, or ``Feed`` converts them; ``run`` finds memory for the
-outputs (the caller's arrays if ``own`` or ``places`` can use them) and replays the plan on both;
-``arrays`` or ``results`` delivers the outputs. Facts that hold for all runs are computed when the
-request is made. ``direct`` does the three phases in one native call if all arrays are plain
-(``direct.py``).
+1. ``fed`` finds the memory of inputs that can be used in place; otherwise ``Feed`` converts them.
+2. ``run`` takes memory for the outputs, and runs the plan. The memory is the caller's arrays if
+  ``own`` or ``places`` can use them, else new.
+3. ``arrays`` or ``results`` delivers the outputs.
+
+Facts that hold for all runs are computed when the request is made. If all arrays are plain,
+``direct`` does the three phases in one native call (``direct.py``).
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ from vtensor.storage.inputs import Feed
 if TYPE_CHECKING:
     from vtensor.runtime.planning.keys import PlanKey
 
-#: A finished run: the arrays that it bound (inputs first), the names of outputs that the plan wrote
-#: to their final memory, and False if numbers were not finite, so that the strict plan must repeat
-#: the run.
+#: A finished run: the arrays that it bound (inputs first); the names of the outputs that the plan
+#: wrote to their final memory; and False if a number was not finite, so that the strict plan must
+#: repeat the run.
 Ran = tuple[list[Array], frozenset[str], bool]
 
 #: The copies of a run, by name of the input or output.
@@ -40,10 +43,10 @@ LastRun = tuple[Plan, Copies]
 
 
 def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
-    """Return the copies of a run, by name of the input or output.
+    """Return the copies of inputs and outputs that a run makes, by name of the input or output.
 
     Args:
-        feeds: the inputs, by name; those with another layout than the plan's were copied.
+        feeds: the inputs, by name. An input is a copy if its memory could not be used in place.
         results: the outputs.
     """
     moved = {
@@ -67,14 +70,14 @@ class Request:
         key: the shapes, types and layouts that the plan is made for.
         names: the names of the wanted outputs, in order.
         every: True if ``names`` are all outputs of the network.
-        inputs: the fast path of each input; None if an input's value decides shapes, so that each
-            run must read it.
+        inputs: for each input, the conditions under which it is taken in place. None if an input's
+            value decides shapes, so that each run must read it.
         sizes: the bytes that a run allocates for each storage in ``plan.own``.
         deliveries: the wanted outputs, in order.
-        placed: the names of outputs that share their memory with no input, constant or earlier
-            wanted output.
-        fast_outputs: the wanted outputs as NumPy sees their memory; None if one must be copied or
-            unpacked.
+        placed: the names of the outputs that the plan writes to memory of their own: shared with no
+            input, no constant and no earlier wanted output.
+        fast_outputs: the wanted outputs as NumPy arrays on the memory that the plan writes; None if
+            one of them must be copied or has blocks.
     """
 
     plan: Plan
@@ -122,7 +125,9 @@ class Request:
 
     @cached_property
     def direct(self) -> DirectRequest | None:
-        """The request as one native call; None if an input or output may be no plain array."""
+        """The request as a single native call; None if an input or output may be something other
+        than a plain array.
+        """
         inputs, outputs = self.inputs, self.fast_outputs
         if inputs is None or outputs is None or self.plan.calls_back:
             return None
@@ -137,10 +142,10 @@ class Request:
     def fed(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
     ) -> list[Array] | None:
-        """Return the memory of each input if the run fits the request and all are usable in place.
+        """Return the memory of each input, if the plan can use all of them in place.
 
-        Returns None if the run asks for other outputs, or if the general path must convert or
-        refuse an input.
+        Returns None if the run asks for other outputs than the request, or if an input must be
+        converted or is wrong.
 
         Args:
             outputs: the names that the run asks for; None is all outputs.
@@ -163,8 +168,8 @@ class Request:
     def own(self, out: object, fed: Sequence[Array]) -> dict[int, Array] | None:
         """Return the memory of the caller's arrays for outputs.
 
-        The keys are indices among the arrays that the run binds. Returns None if the general path
-        must copy to an array or refuse it.
+        A key is the index of that memory among the arrays that the run binds. Returns None if the
+        plan cannot write directly to one of the arrays, so that it must be copied to, or is wrong.
 
         Args:
             out: the caller's arrays, by name of the output; None or empty for none.
@@ -227,7 +232,8 @@ class Request:
 
         Args:
             ran: the finished run.
-            out: the caller's arrays, whose memory was ``own``, by name of the output.
+            out: the caller's arrays by name of the output, if their memory was the argument ``own``
+                of the run.
         """
         if self.fast_outputs is None:
             return [result.array() for result in self.results(ran)]

@@ -15,13 +15,15 @@ from vtensor.language.records import dataclass
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Failure:
-    """A function that adds the node's name and operands to a step's own error text.
+    """A function that makes an error message from the error text of a step. It adds the node's name
+    and the types and dims of the node's operands.
 
     Attributes:
         op_name, node: the names of the operator and of the node.
-        rows: the element type and dims of each operand, by role.
-        renamed: (name in ``rows``, name in the node) of generated dims.
-        numbers: the values of the trace of the sizes, by place; empty if the call was not traced.
+        rows: the element type and dims of each operand, by the operand's role.
+        renamed: (dim in ``rows``, dim of the node) for each generated name of a dim.
+        numbers: the values of the trace of the call's symbolic sizes, each at the index that is its
+            place; empty if the call was not traced.
     """
 
     op_name: str
@@ -32,7 +34,7 @@ class Failure:
 
     @classmethod
     def of(cls, call: Call) -> Failure:
-        """Return the function for the steps of a call."""
+        """Return the function for errors of the steps of ``call``."""
         operands = zip(call.roles, call.operands, strict=True)
         return cls(call.op_name, call.node, {role: (t.dtype, t.dims) for role, t in operands})
 
@@ -67,8 +69,9 @@ class StepRef(NamedTuple):
     """A reference to a native step that depends on symbols, used while a plan is recorded.
 
     Attributes:
-        source: the number of the call kind that makes the step; the first of a plan is 1.
-        place: the step's place on the trace of that call kind.
+        source: the number of the call kind (a recording shared by equal calls) that makes the step.
+            The call kinds of a plan are numbered from 1.
+        place: the index of the step on the trace of that call kind.
         now: the step for the current sizes.
     """
 
@@ -89,9 +92,10 @@ class RecordedStep:
         library: the library whose code runs.
         kernel: the library's name for its implementation; ``python`` for a call-back.
         native: the native step; None for a call-back.
-        slots: storages, and sizes in bytes of scratch slots; for a call-back, all operands.
+        slots: for each slot its storage, or for scratch the number of bytes; for a call-back, the
+            storages of all operands.
         callback: the function to call; None for a native step.
-        replaces: for an output, the operands whose memory the step may overwrite with it.
+        replaces: for an output, the operands whose memory the step may overwrite with that output.
         reword: turns the step's own words into the message of an error that its operands caused.
         code: the compiled form, shared by the steps with the same native step.
     """
@@ -112,7 +116,7 @@ class RecordedStep:
         storages: Mapping[TensorStorage, TensorStorage],
         renamed: tuple[tuple[str, str], ...],
     ) -> RecordedStep:
-        """Return a step with the same native step on the operands of another node.
+        """Return a copy of this step, with the same native step, for the operands of another node.
 
         Args:
             node: the other node's name.

@@ -24,13 +24,14 @@ _log = logger(__name__)
 
 
 def trim_kernels() -> None:
-    """Let libraries drop the kernels that this thread compiled for a plan but the plan does not
-    use.
+    """Let libraries drop kernels that this thread compiled for a plan although the plan does not
+    use them.
 
-    Does nothing while the thread plans: the call after the outermost planning drops them.
+    Does nothing inside ``Executor.planning``. The call after the outermost planning drops the
+    kernels.
     """
     loaded_registry = getattr(sys.modules.get("libdesc.registry"), "ready", None)
-    # ``loaded_registry`` is missing while the module is imported
+    # None if no module has imported the registry, or while its import is in progress
     if loaded_registry is None or is_planning():
         return
     for library in [*loaded_registry().libraries.values()]:  # other threads may add some

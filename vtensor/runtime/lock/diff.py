@@ -20,11 +20,12 @@ class Difference:
     """One difference of two lock files.
 
     Attributes:
-        about: ``plan``, ``node`` or ``cost``.
+        about: the kind of thing that differs: ``plan``, ``node`` or ``cost``.
         name: the node's name, or the file's section if ``about`` is ``plan``.
-        field: the field that differs; ``order`` if the same nodes run in another order; empty for
-            costs, and for a node that is in one file only.
-        a, b: the field's values in the two files; None if a file lacks the field.
+        field: the name of the field that differs. It is ``order`` if the same nodes run in another
+            order. It is empty for a cost, and for a node that only one file has.
+        a, b: the values of the field in the first and the second file; None if a file lacks the
+            field.
     """
 
     about: str
@@ -64,8 +65,10 @@ def _plan_differences(a: Lock, b: Lock) -> Iterator[Difference]:
 
 
 def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
-    """Yield the differences of each node of two choices, then the first one in the running order
-    of the nodes that both have, if that differs.
+    """Yield the differences of two choices: first those of each node, then at most one of the
+    running order.
+
+    The latter names the first place at which the nodes that both choices have run in another order.
     """
     rows = [{row.name: row for row in choices.rows} for choices in (a, b)]
     for name in dict.fromkeys([*rows[0], *rows[1]]):
@@ -82,11 +85,12 @@ def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
 
 
 def _compared_fields(choices: Choices, row: NodeChoice | TransformNode | None) -> Mapping[str, Any]:
-    """Return the fields of a node that are compared, by name; empty if there is no node.
+    """Return the fields of a node that ``node_differences`` compares, by name; empty if ``row`` is
+    None.
 
     Args:
         choices: the choice that the node belongs to.
-        row: the node; None if the choice lacks it.
+        row: the node; None if the choice has no such node.
     """
     if row is None:
         return {}
@@ -117,8 +121,8 @@ def _fields(
     A node that is in one file only gives a single difference, whose field is empty.
 
     Args:
-        about, name: the section and name that the differences get.
-        a, b: the tables of the two files; empty if the file lacks the node.
+        about, name: the attributes of these names of each yielded difference.
+        a, b: the tables of the first and second file; empty if the file lacks the node.
     """
     if about == "node" and not (a and b):
         whole = [f"{row['operator']} on {row['library']}" if row else None for row in (a, b)]

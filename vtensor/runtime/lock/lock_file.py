@@ -58,7 +58,7 @@ class Lock:
         options: the session's options that the plan depends on.
         passes: the names of the passes that made the plan.
         choices: the choice of the plan.
-        costs: a row for each node, by name: ``ns`` (nanoseconds), ``basis`` (how these are known),
+        costs: a row for each node, by name: ``ns`` (nanoseconds), ``basis`` (how ``ns`` is known),
             ``bytes`` for a Transform, ``open`` if several variants were compared.
         certificate: the solver's proof, and the errors for which it holds; None without one.
         file: the path from which the lock file was read; empty if it was not read.
@@ -181,7 +181,7 @@ class Lock:
             raise InputError(f"{os.fspath(file)}: cannot be written: {reason(error)}") from error
 
     def layouts(self, source: Source) -> tuple[dict[str, Layout], dict[str, Layout]]:
-        """Return the layouts of inputs, and those of outputs, each by name.
+        """Return the layouts of inputs by name, and the layouts of outputs by name.
 
         Args:
             source: the model that is to run.
@@ -216,8 +216,8 @@ class Lock:
         """Return the error for lines that no longer hold.
 
         Args:
-            faults: for each, the index in ``choices.rows``, or None for the file as a whole; and
-                the reason.
+            faults: (index, reason) of each line. The index is that of the line's node in
+                ``choices.rows``; None if the reason concerns the whole file.
         """
         rows = []
         for place, text in faults:
@@ -246,7 +246,9 @@ class Lock:
 
 
 def content(graph: Graph) -> str:
-    """Return the digest of a network: of its text without the name, and of its constants' bytes."""
+    """Return a digest of a network: of its text without its name, and of the bytes of its
+    constants.
+    """
     import numpy as np
 
     digest = sha256(str(graph).partition("\n")[2].encode())

@@ -1,4 +1,6 @@
-"""The certificate of a plan, and the errors for which it holds, as rows of lock files."""
+"""The certificate of a plan as a row of a lock file, and the row with the errors for which the
+certificate holds.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ FIELDS: Mapping[str, type] = {
     "gap": float,
 }
 
-#: Measurements: pairs of numbers.
+#: Measurements of errors as a lock file has them: pairs of numbers.
 Pairs = tuple[tuple[float, float], ...]
 
 

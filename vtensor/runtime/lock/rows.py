@@ -16,8 +16,8 @@ from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from vtensor.errors import VTensorError
 from vtensor.runtime.lock.toml import Table
 
-#: The text of a lock file for the operator of a Transform, and for a requirement that every layout
-#: fulfils.
+#: The texts that a lock file has for the operator of a Transform, and for a requirement that every
+#: layout fulfils.
 TRANSFORM, ANY = "Transform", "ANY"
 
 Row = dict[str, Any]
@@ -32,10 +32,10 @@ def node_rows(choices: Choices) -> list[Row]:
 
 
 def cost_rows(graph: LoweredGraph, clock: Clock) -> Row:
-    """Return a row with the cost of each node, by the node's name.
+    """Return the costs of a plan's nodes: a row for each node that runs, by the node's name.
 
-    The time of a node with several variants is the one that was compared; other times are
-    estimated, and rounded.
+    If several variants of a node were compared, its row has the time that was compared. Other times
+    are estimated by ``clock`` and rounded.
 
     Args:
         graph: the plan's lowered graph.
@@ -71,7 +71,8 @@ def rough(number: int) -> int:
 
 
 def costs_of(row: Table) -> dict[str, Row]:
-    """Return the rows of costs from their table in a lock file, by node.
+    """Return the costs of nodes from their table in a lock file: a row for each node, by the node's
+    name.
 
     Raises:
         LockError: a key is unknown, or its value is invalid.
@@ -263,9 +264,11 @@ def _requirement(at: str, row: Table, form: Form | None = None) -> Requirement:
     """Return the requirement of an operand from its row in a lock file.
 
     Args:
-        at: the source file and line of the requirement if the row has none, as ``FILE:LINE``.
+        at: the source file and line of the requirement, as ``FILE:LINE``, for a row that names
+            none.
         row: the operand's row.
-        form: its form, whose layout is required if the row asks for none; None for a Transform.
+        form: the form of the operand. Its layout is required if the row asks for no layout. None
+            for a Transform.
     """
     texts, layouts = row.texts("asked"), tuple[Layout, ...]()
     if texts != (ANY,):
@@ -278,7 +281,7 @@ def _requirement(at: str, row: Table, form: Form | None = None) -> Requirement:
 
 
 def basis_of(row: Table) -> Basis:
-    """Return how a row's time is known (its key ``basis``): declared, measured and so on.
+    """Return the basis of a row's time: how the time is known (declared, measured and so on).
 
     Raises:
         LockError: the basis is unknown.

@@ -1,14 +1,15 @@
 """The background worker: one thread of the process, and its tasks.
 
-A plan that may not be the best has a ``BackgroundTask``: a function that makes its replacement. The
-task begins when the plan's runs have taken as long as planning takes in full, and no other plan was
-made between them: a shape that comes a few times gains nothing, and while sizes grow with every
-run, the task would only take time from runs. The plan store then exchanges the two plans; current
-runs end on the old one. If the task fails, for whatever reason, the old plan stays, and the note
-of the task says why.
+A plan that may not be the best has a ``BackgroundTask``: a function that makes a better plan. The
+task begins when two conditions hold: the plan's runs have taken as long as planning takes in full,
+and no other plan was made between them. A shape that comes only a few times gains nothing from the
+task; and while sizes grow with every run, the task would only take time from runs. When the task
+has made the new plan, the plan store replaces the old plan by it, and current runs end on the old
+plan. If the task fails for any reason, the old plan stays, and the note of the task says why.
 
-Tasks for other processes (saving) begin when the worker is idle. They keep running for a grace
-period after the session is closed or the process ends, since Python waits for its threads.
+Other tasks save choices for other processes. They begin when the worker is idle. They keep running
+for a grace period after the session is closed or the process ends, since Python waits for its
+threads.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from vtensor.runtime.execution.trim import trim_memory
 
 T = TypeVar("T")
 
-#: Nice value of the worker thread. A larger one would delay other threads: they wait for Python's
-#: lock while the worker holds it and is not scheduled.
+#: Nice value (lower priority) of the worker thread. A larger one would delay other threads: they
+#: wait for Python's lock while the worker holds it but is not scheduled.
 NICE = 5
 
-#: Delays of tasks for other processes, in seconds: since the last run and the last new task; and,
-#: while runs go on, since the last new task alone. A new shape within the delay finds the worker
-#: idle, and choices that are measured meanwhile are saved once.
+#: Delays, in seconds, before tasks for other processes begin: since the last run and the last new
+#: task; and, if runs go on, since the last new task alone. If a new shape comes within the delay,
+#: the worker is idle, and choices that are measured meanwhile are saved only once.
 IDLE_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 
-#: Poll interval of the idle check, in seconds.
+#: Interval, in seconds, at which the worker checks whether tasks for other processes may begin.
 IDLE_POLL_S = 0.01
 
 #: The note of a plan whose choice was made for other sizes.
@@ -51,14 +52,16 @@ class PlanStays(Exception):  # no error: the plan stays
 
 
 class BackgroundTask(Generic[T]):
-    """A function that runs once in the background; its result is passed to an exchange function.
+    """A function that runs once in the background. Its result, such as a better plan, is passed to
+    an exchange function.
 
     Args:
-        make: returns the result; raises PlanStays if there is none.
-        why: what the present plan lacks; begins each note.
-        hurries: returns whether the task need not sleep now to yield to runs; None if it always
-            has to.
-        before_start: imports the modules that ``make`` needs, under the lock that forks wait for.
+        make: returns the result; raises PlanStays if there is no better plan.
+        why: what the present plan lacks. Each note of the task begins with this text.
+        hurries: returns True if the task need not sleep now to let runs go first; None if it always
+            has to sleep.
+        before_start: imports the modules that ``make`` needs, while it holds the lock for which a
+            fork of the process waits.
         for_other_processes: True if only other processes use the result; the task begins when the
             worker is idle.
         grace_s: seconds for which the task may keep running after ``stop``.
@@ -66,7 +69,8 @@ class BackgroundTask(Generic[T]):
     Attributes:
         for_other_processes: the argument of that name.
         note: the state of the task, in words.
-        stays: True if the present plan is not replaced.
+        stays: True if the task has ended without a better plan, so that the present plan is not
+            replaced.
         done: True if the task has ended.
     """
 
@@ -93,25 +97,31 @@ class BackgroundTask(Generic[T]):
         self._exchange: Callable[[T], None] = _drop_result
 
     def wait(self, seconds: float) -> None:
-        """Delay the task until the plan's runs, since the last other plan was made, took so long.
+        """Delay the task. ``wanted`` then queues it only after the plan's runs have taken a certain
+        time together.
 
         Args:
-            seconds: the time of runs, in sum, before which ``wanted`` does not queue the task.
+            seconds: that time. The sum of the runs' times begins again at 0 whenever another plan
+                is made.
         """
         self._wait_s = seconds
         self.note = f"{self._why}; a better one is made when it has run for {seconds:.3f} s"
 
     def ran(self, seconds: float) -> None:
-        """Add the seconds of a run of the plan to the time that ends the delay."""
+        """Add the seconds of a run to the total time of the plan's runs, which ends the delay of
+        the task.
+        """
         self._ran_s += seconds
 
     def wanted(self, exchange: Callable[[T], None], others: int = 0) -> None:
-        """Queue the task because its plan is used again, unless it is queued, done or delayed.
+        """Note that the plan is used again, and queue the task.
+
+        Does nothing if the task is queued, done or still delayed.
 
         Args:
-            exchange: called with the result, on the thread that made it.
-            others: the number of plans made so far; the delay begins from scratch if this number
-                has grown since the last use.
+            exchange: called with the result of the task, on the thread that made the result.
+            others: the number of plans made so far. If it has grown since the last use, the delay
+                begins again.
         """
         if others != self._others:
             self._others, self._ran_s = others, 0.0
@@ -126,7 +136,8 @@ class BackgroundTask(Generic[T]):
         """Run the task on this thread without sleeping, or wait for the thread that runs it.
 
         Args:
-            exchange: called with the result, unless the task was queued with another function.
+            exchange: called with the result. If the task was queued before, the function given then
+                is called instead.
         """
         self._awaited = True
         if not self._process and not self._over:
@@ -134,14 +145,20 @@ class BackgroundTask(Generic[T]):
         copy_context().run(self.work)
 
     def stop(self) -> None:
-        """Stop the task at its next checkpoint; if it was queued, only after its grace period."""
+        """Stop the task at its next checkpoint.
+
+        If the task was queued and has a grace period, it may run to the end of that period.
+        """
         self._until = min(self._until, monotonic() + self._grace_s)
         self._over = self._over or not (self._process and self._grace_s)
         if not self._process:
             self._make = _made_already  # the function may hold large objects
 
     def finish(self) -> None:
-        """Stop the task; if it was queued and has a grace period, run it now, on this thread."""
+        """Stop the task.
+
+        If it was queued and has a grace period, it is run now, on the calling thread.
+        """
         self.stop()
         if not self._over and self._process == os.getpid():
             self._awaited = True
@@ -173,7 +190,11 @@ class BackgroundTask(Generic[T]):
         self._end()
 
     def hurries(self) -> bool:
-        """Return True if a caller waits for the task, or if ``hurries`` is None or returns True."""
+        """Return whether the task need not sleep now to let runs go first.
+
+        That holds if a caller waits for the task, or if the constructor's ``hurries`` returns True
+        or is None.
+        """
         return self._awaited or self._hurries is None or self._hurries()
 
     @property
@@ -224,9 +245,11 @@ class _Background:
             self._end()
 
     def _end(self) -> None:
-        """Let no more tasks begin; called before the interpreter's end waits for threads.
+        """Let no more tasks begin. Called at the interpreter's end, before the interpreter waits
+        for threads.
 
-        Under the lock: the interpreter waits for a thread that ``add`` starts meanwhile.
+        A concurrent call of ``add`` starts its thread either before this call or never, since both
+        hold the lock. In the first case the interpreter waits for the thread.
         """
         with self._lock:
             self._ended = monotonic()
@@ -238,7 +261,7 @@ class _Background:
     def add(self, work: BackgroundTask[Any]) -> None:
         """Queue a task, and start the thread if there is none."""
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # a parent's is not alive here
+            if self._thread is None or not self._thread.is_alive():  # it stayed in the parent
                 self._waiting.clear()
                 name = "vtensor-background"
                 thread = threading.Thread(target=self._work, name=name, daemon=False)
@@ -286,8 +309,11 @@ class _Background:
     def _may_begin(self, work: BackgroundTask[Any]) -> bool:
         """Return whether a task whose result only other processes use may begin now.
 
-        It may if it was stopped, if there was no run and no new task for ``IDLE_DELAY_S``, or if
-        there was no new task for ``MAX_DELAY_S``.
+        It may begin in three cases:
+
+        - it was stopped;
+        - for ``IDLE_DELAY_S`` there was neither a run nor a new task;
+        - for ``MAX_DELAY_S`` there was no new task.
         """
         now = monotonic()
         if not work.hurries():
@@ -297,9 +323,11 @@ class _Background:
 
 
 def _is_awaited(caller: threading.Thread) -> bool:
-    """Return whether the interpreter, when it ends, waits for a thread and those it starts.
+    """Return whether the interpreter's end waits for the thread ``caller`` and for threads that it
+    starts.
 
-    Handlers of ``atexit`` come afterwards, on the main thread.
+    False for the main thread: if it starts a thread in an ``atexit`` handler, the interpreter no
+    longer waits for that thread.
     """
     return not (caller.daemon or caller is threading.main_thread())
 

@@ -1,4 +1,7 @@
-"""Choices: the decisions for a network in some sizes, with the symbolic plan recorded for them."""
+"""Choices: the planner's decisions for a network in some sizes.
+
+With a choice comes the symbolic plan that was recorded for it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
     from vtensor.language.symbolic.rows import Known
     from vtensor.runtime.planning.symbolic_plan import SymbolicPlan
 
-#: The most choices of an input kind, the last made ones: each serves a range of sizes.
+#: The most choices that are kept for an input kind, the last made ones. Each serves a range of
+#: sizes.
 MOST_CHOICES = 8
 
 
@@ -26,13 +30,14 @@ class Choice:
     """A choice for a network, made for some sizes.
 
     Attributes:
-        key: the input key that it was made for.
+        key: the shapes, element types and layouts of the inputs for which the choice was made.
         provisional: True if it was made without times of this machine.
-        applied: the simplifications of its graph, as (rule, name of the last node rewritten).
-        symbolic: its symbolic plan; None if it can only be recorded on numbers.
-        exact: True if it serves no other sizes.
-        later: makes the symbolic plan of a choice recorded on numbers, for saving it; None if
-            ``symbolic`` serves for that, or nothing can be saved.
+        applied: the rewrite rules applied to its graph, as (rule, name of the last node that the
+            rule replaced).
+        symbolic: its symbolic plan; None if the choice can only be recorded for fixed sizes.
+        exact: True if the choice may be used only for the sizes of ``key``.
+        later: makes a symbolic plan, for saving, of a choice that was recorded for fixed sizes;
+            None if ``symbolic`` is saved or nothing can be saved.
         observed: places, in the model's files, of the arrays that were read to make the graph.
         decisions: the decisions by node; None for a choice from the cache that was not decoded yet.
         cached: True if it was read from the cache.
@@ -57,7 +62,7 @@ class Choice:
 
         Args:
             open_sizes: the open sizes of all inputs, in order.
-            known: values of traces that were evaluated already; new ones are added.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
         """
         return self.symbolic
 
@@ -72,21 +77,25 @@ class Choice:
 
 @dataclass(eq=False)
 class InputKind:
-    """The choices for inputs of one kind: the same ranks, layouts and deciding values.
+    """The choices for inputs of one kind. Inputs of one kind differ only in sizes.
+
+    Their ranks, element types and layouts are equal, and so are the values of inputs that decide
+    shapes.
 
     Attributes:
-        choices: the last made first; provisional ones after measured ones.
-        entries_read: how many of the kind's entries in the cache were read.
+        choices: the choices: measured ones, then provisional ones; in each group the last made
+            comes first.
+        entries_read: the number of cache entries for this input kind that were read so far.
     """
 
     choices: list[Choice] = field(default_factory=list)
     entries_read: int = 0
 
     def add(self, choice: Choice) -> None:
-        """Add a choice, and drop the oldest ones beyond ``MOST_CHOICES``.
+        """Add a choice, and drop the oldest choices beyond ``MOST_CHOICES``.
 
-        A measured choice that is not exact replaces the provisional ones. Exact choices are counted
-        apart: they serve no other sizes and drop no choice that does.
+        A measured choice that is not exact replaces all provisional ones. Exact choices are counted
+        by themselves, so that they drop no choice that may serve other sizes.
         """
         if not choice.provisional and not choice.exact:
             self.choices[:] = [other for other in self.choices if not other.provisional]
@@ -96,15 +105,16 @@ class InputKind:
             self.choices.remove(oldest)
 
     def nearest(self, key: PlanKey) -> list[Choice]:
-        """Return the choices that are not exact, ordered by the distance of their keys to a key."""
+        """Return the choices that are not exact, those whose keys are nearest to ``key`` first."""
         choices = [choice for choice in self.choices if not choice.exact]
         return sorted(choices, key=lambda choice: choice.key.distance(key))
 
 
 def kind_of(key: PlanKey) -> Hashable:
-    """Return a value that is equal for keys of one input kind, as long as plug-ins stay the same.
+    """Return the input kind of a key: a value that is equal for keys that differ only in sizes.
 
-    Keys of one kind have the same ranks, layouts and deciding values.
+    The values of inputs that decide shapes are compared too. The value changes when plug-ins are
+    registered.
     """
     values = tuple(
         (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None

@@ -32,21 +32,23 @@ from vtensor.runtime.recording.workspace import Workspace
 
 T = TypeVar("T")
 
-#: Share of Transforms and reference code in a plan's estimated time above which libraries are asked
-#: whether they read other layouts.
+#: Libraries are asked whether they read other layouts if Transforms and reference code take more
+#: than this share of a plan's estimated time.
 READING_THRESHOLD = 0.05
 
-#: The same share, above which libraries are asked for other variants as well, which takes long.
+#: Libraries are asked for other variants as well, which takes long, if Transforms and reference
+#: code take more than this share.
 ASKING_THRESHOLD = 0.25
 
-#: Largest distance, in nodes, from a Transform or reference code at which libraries are asked about
-#: a node.
+#: Libraries are asked about a node if it is at most this many nodes away from a Transform or from
+#: reference code.
 HOPS = 2
 
-#: Largest share of nodes that may differ from the hints; with more of them, the hints are dropped.
+#: The largest share of nodes that may differ from the hints. If more differ, the hints are not
+#: used.
 MAX_CHANGED = 0.5
 
-#: The most times that declined nodes are added to the reopened ones.
+#: The most times that ``widened`` adds declined nodes to those that are chosen from scratch.
 MAX_WIDENINGS = 8
 
 _log = logger(__name__)
@@ -55,18 +57,19 @@ _log = logger(__name__)
 def simplified(
     graph: Graph, options: Options, only: Collection[tuple[str, str]] | None = None
 ) -> Graph:
-    """Return a graph with rules applied.
+    """Return a graph after the simplifications that ``options`` name.
 
     Args:
         graph, options: the graph, and the options of plans, which name the passes.
-        only: the rewrites allowed, as (rule, name of the last node rewritten); None is all.
+        only: the rewrites that are allowed, as (rule, name of the last node that the rule
+            replaces); None allows all.
     """
     return simplify(graph, options.passes, options.preferences, only)
 
 
 def resolved_of(graph: Graph, options: Options) -> LoweredGraph:
-    """Return the lowered graph of a simplified one by Algorithm 1, with its Transforms, before any
-    pass of the optimiser.
+    """Return the lowered graph of a simplified graph: resolved by Algorithm 1, with Transforms,
+    before any pass of the optimiser.
     """
     return _resolved(graph, options, {})
 
@@ -80,7 +83,8 @@ def _resolved(graph: Graph, options: Options, settled: Mapping[str, OpNode]) -> 
 
 
 def chosen(graph: Graph, options: Options, provisional: bool) -> LoweredGraph:
-    """Return the choice, as a lowered graph, for a simplified graph whose sizes are numbers.
+    """Make a choice for a simplified graph whose sizes are numbers, and return it as a lowered
+    graph.
 
     Args:
         graph, options: the graph and the options of plans.
@@ -99,7 +103,9 @@ def chosen_with_hints(
     reopened: frozenset[str],
     provisional: bool,
 ) -> tuple[LoweredGraph, tuple[str, ...]]:
-    """Return the choice for a simplified graph, with a choice for other sizes as hints.
+    """Make a choice for a simplified graph, and return it as a lowered graph.
+
+    Nodes of an earlier choice, for other sizes, are reused as hints.
 
     Args:
         graph, options: the graph and the options of plans.
@@ -111,7 +117,7 @@ def chosen_with_hints(
         The choice as a lowered graph, and the names of nodes whose variants differ from ``hints``.
 
     Raises:
-        ChoiceRefused: more than ``MAX_CHANGED`` of all nodes differ from ``hints``.
+        ChoiceRefused: more than the share ``MAX_CHANGED`` of all nodes differ from ``hints``.
         VTensorError: no choice can be made with these hints.
     """
     if not reopened:
@@ -131,11 +137,14 @@ def chosen_with_hints(
 
 
 def widened(make: Callable[[frozenset[str]], T], reopened: frozenset[str]) -> T:
-    """Return ``make(reopened)``; call it again with further nodes if it raises ChoiceRefused.
+    """Return ``make(reopened)``.
+
+    If that raises ChoiceRefused and names nodes, call ``make`` again with these nodes added to
+    ``reopened``.
 
     Args:
-        make: takes the names of nodes that are chosen from scratch.
-        reopened: the names for the first call; each further one adds the nodes that were refused.
+        make: takes the names of the nodes that are chosen from scratch.
+        reopened: the names for the first call.
 
     Raises:
         ChoiceRefused: ``make`` raises it without naming further nodes, or too often.
@@ -172,7 +181,8 @@ def _optimised_provisionally(
 ) -> LoweredGraph:
     """Return a resolved graph after the passes of a provisional plan.
 
-    The passes that ask libraries run only if Transforms and reference code take much of the time.
+    Passes that ask libraries for other variants take long. They run only if Transforms and
+    reference code take a large share of the estimated time.
 
     Args:
         resolved, options: the graph with Transforms, and the options of plans.
@@ -199,7 +209,8 @@ def _optimised_partly(
 ) -> LoweredGraph:
     """Return a resolved graph after passes that may change only the nodes named by ``only``.
 
-    The certificate is dropped, since it covers these nodes alone, unless no Transform is left.
+    The certificate of the result is dropped if a node was open in it or a Transform is left: it
+    covers only these nodes.
 
     Args:
         resolved, options: the graph with Transforms, and the options of plans.
@@ -264,7 +275,9 @@ def recorded(
 
 
 def same_choice(first: LoweredGraph, second: LoweredGraph) -> bool:
-    """Return whether two lowered graphs have equal nodes, layouts and outputs, times aside."""
+    """Return whether two lowered graphs have equal nodes, layouts and outputs. The times of their
+    variants may differ.
+    """
     return _steps(first) == _steps(second)
 
 

@@ -1,6 +1,7 @@
-"""The frontier of time against error: a network's plans for several tolerances.
+"""The frontier of time against error: the plans of a network for several tolerances, each with its
+time and its error.
 
-The strict plan is always among them, and the others are compared with it. Tolerances that lead to
+The strict plan is always among them, and all others are compared with it. Tolerances that lead to
 the same choice share a plan.
 """
 
@@ -56,10 +57,11 @@ class Point:
         tolerances: the tolerances for which the plan was chosen, the smallest first; 0 is the
             strict plan's.
         plan: the plan.
-        forms: the number of approximate nodes, by library and kernel as one text.
+        forms: the number of approximate nodes, by a text of library and kernel.
         expected: the error of results that the certificate expects; 0 for the strict plan.
-        error: the largest measured error on fresh inputs, compared with strict kernels.
-        runs: nanoseconds of each run.
+        error: the largest error of results, measured on other inputs than those on which the choice
+            was made, and compared with results of strict kernels.
+        runs: the time of each run, in nanoseconds.
         weights: bytes of all constants in the layouts that the plan reads.
     """
 
@@ -86,7 +88,9 @@ class Point:
         return ", ".join(map(format_tolerance, self.tolerances))
 
     def ahead_of(self, other: Point) -> bool:
-        """Return whether this point is better than ``other`` in time or error, worse in neither."""
+        """Return whether this point has less time or less error than ``other``, and has more of
+        neither.
+        """
         values, other_values = (self.ns, self.error), (other.ns, other.error)
         return (
             values != other_values and values[0] <= other_values[0] and values[1] <= other_values[1]
@@ -288,7 +292,7 @@ def _weights(plan: Plan) -> int:
 
 
 def _note(strict: Plan, tolerances: Sequence[float]) -> str:
-    """Return the reason why all tolerances lead to the strict plan."""
+    """Return the reason why the strict plan is the only one for all of these tolerances."""
     if not any(tolerances):
         return "tolerance 0 is that of the strict plan alone"
     able = len(inexact_nodes(strict.resolved))
@@ -301,9 +305,10 @@ def _note(strict: Plan, tolerances: Sequence[float]) -> str:
 
 
 def _inputs(graph: LoweredGraph, arrays: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    """Yield inputs of runs, one dict for each seed: given arrays, and noise for missing ones.
+    """Yield the inputs of one run after another, by name: the given arrays, and seeded noise for
+    missing ones.
 
-    Yields a single dict if no array is missing.
+    There is one run for each seed; a single one if no array is missing.
     """
     some_missing = not arrays.keys() >= {*graph.inputs}
     for seed in SEEDS if some_missing else SEEDS[:1]:
@@ -322,10 +327,11 @@ def _errors(
     plans: Sequence[Plan],
     rows: Sequence[Mapping[str, Array]],
 ) -> Iterator[float]:
-    """Yield the largest error of each plan over all runs, at the values that are observed.
+    """Yield, for each plan, the largest error over all runs, measured at the observed values of the
+    graph.
 
-    Results are compared with those of the resolved graph before passes: there no observed value is
-    inside a fused node.
+    The reference is the resolved graph before passes, with strict kernels: no observed value is
+    inside a fused node there.
 
     Args:
         graph, options, workspace: the simplified graph, options, and memory that plans share.

@@ -35,12 +35,12 @@ class Interval:
 
     Attributes:
         first, last: the smallest and the largest visited size.
-        looked: the number of visited sizes.
+        looked: the number of sizes that were visited.
         transforms: the number of Transforms in the plan.
-        behind: the share (0 to 1) of the plan's estimated time that the best plan may save, at the
-            worst of these sizes; None if the solver proved no bound.
+        behind: the largest share (0 to 1) of the plan's estimated time that the best plan may save
+            at one of these sizes; None if no bound was proven.
         why: why the plan of the interval before does not serve these sizes.
-        changes: the differences of the choice from that of the interval before.
+        changes: the differences between this interval's choice and that of the interval before.
         error: the error message if the network cannot have these sizes; empty if it can.
     """
 
@@ -156,15 +156,16 @@ class _Walk:
         return optimise(resolved_of(graph, options), options.passes, options.settings)
 
     def _savings(self, reused: LoweredGraph, own_graph: LoweredGraph) -> tuple[float | None, float]:
-        """Return the shares of the reused plan's time that other plans save.
+        """Return two shares of the reused plan's estimated time that other plans may save at the
+        present size.
 
         Args:
             reused: the choice of the last interval, for the present size.
             own_graph: the choice that is made for the present size alone.
 
         Returns:
-            The share that the best plan may save, None if no bound was proven; and the share that
-            ``own_graph`` saves, below 0 if it is slower.
+            The share that the best possible plan may save at most, None if no bound was proven; and
+            the share that ``own_graph`` saves, below 0 if it is slower.
         """
         before, after = (
             total_ns(lowered, self._options.settings) for lowered in (reused, own_graph)
@@ -185,7 +186,9 @@ class _Walk:
 
 
 def _gap(graph: LoweredGraph) -> float | None:
-    """Return the share of a plan's time that the best may save; None if no bound was proven."""
+    """Return the largest share of a plan's estimated time that the best plan may save, by the
+    plan's certificate; None if no bound was proven.
+    """
     proof = graph.certificate
     if proof is None or proof.bound is None:
         return None

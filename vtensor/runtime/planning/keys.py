@@ -1,4 +1,6 @@
-"""Keys of plans: input shapes, element types, layouts and deciding values."""
+"""Keys of plans: the shapes, element types and layouts of inputs, and the values of inputs that
+decide shapes.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class InputKey:
         shape: its sizes, in the order of its declared dims.
         dtype: its element type.
         layout: its layout in memory.
-        value: the bytes of an input whose value decides shapes, which is then no input of the plan;
-            None for other inputs.
+        value: the bytes of the input's value if the value decides shapes; None for other inputs. An
+            input with a value here is no input of the plan.
     """
 
     name: str
@@ -43,7 +45,7 @@ class InputKey:
         Args:
             port: the declaration of the input.
             feed: the array given for it.
-            expected: the layout that the session's plans expect.
+            expected: the layout of this input for which the session makes plans.
             decides: True if the input's value decides shapes.
 
         Raises:
@@ -76,7 +78,8 @@ class PlanKey:
 
     Attributes:
         inputs: the keys of inputs, in the network's order.
-        inner: the names of values that the plan delivers in addition to the network's outputs.
+        inner: the names of values inside the network that the plan delivers in addition to the
+            outputs.
     """
 
     inputs: tuple[InputKey, ...]
@@ -111,7 +114,9 @@ class PlanKey:
 
     @cached_property
     def _hash(self) -> int:
-        """The hash; a run of new sizes looks up its key a dozen times."""
+        """The hash of the key, computed once: a run with new sizes looks up its key a dozen
+        times.
+        """
         return hash((self.inputs, self.inner))
 
     @property
@@ -131,7 +136,9 @@ class PlanKey:
 
     @property
     def kind(self) -> Hashable:
-        """A value that is equal for keys that differ only in sizes and deciding values."""
+        """A value that is equal for two keys that differ at most in sizes and in the values that
+        decide shapes.
+        """
         rows = [(row.name, len(row.shape), row.layout, row.value is None) for row in self.inputs]
         return (*rows, self.inner)
 

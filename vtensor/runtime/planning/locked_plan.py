@@ -122,8 +122,8 @@ def locked_plan(
 
     Args:
         lock: the lock file.
-        graph: the graph of the run, before any pass.
-        simple: the simplified graph.
+        graph: the graph that is run, before any pass.
+        simple: that graph after the simplifications.
         options: the options of plans.
         workspace: the arena, weights and executors that plans share.
 

@@ -1,4 +1,8 @@
-"""The simplified graphs of a session: made on symbols, and evaluated for sizes."""
+"""The simplified graphs of a session.
+
+A graph is simplified once with symbols in place of its open sizes. It is then evaluated for each
+combination of sizes.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ MAX_GRAPHS = 4
 #: The most input kinds with symbolic graphs, the last used ones.
 MAX_KINDS = 8
 
-#: How many times tracing may fail for an input kind before it is given up: single sizes may be
-#: invalid.
+#: The number of failures after which graphs of an input kind are no longer traced. A few may fail
+#: only because single sizes are invalid.
 MAX_TRACING_FAILURES = 3
 
 _log = logger(__name__)
@@ -36,8 +40,9 @@ class SimplifiedNetwork:
 
     Attributes:
         graph: the graph for the sizes of the plan's key.
-        symbolic: the graph on symbols; None if it cannot be traced, or has no open sizes.
-        open_sizes: the numbers of the key's open sizes, in order.
+        symbolic: the graph with symbols as sizes; None if it cannot be traced, or has no open
+            sizes.
+        open_sizes: the values that the key has for the open sizes, in order.
         observed: places, in the model's files, of the arrays that were read to make the graph.
     """
 
@@ -67,15 +72,15 @@ class Networks:
         self._failures: dict[Hashable, int] = {}
 
     def of(self, key: PlanKey, options: Options, known: Known) -> SimplifiedNetwork:
-        """Return the simplified graph for a key.
+        """Return the simplified graph for the sizes of a key.
 
-        It comes from a symbolic graph whose guards hold, an earlier or a new one; if sizes cannot
-        be traced, it is made on numbers.
+        It is evaluated from a symbolic graph whose guards hold: one that exists, else a new one. If
+        the graph cannot be traced on symbols, it is simplified for these sizes alone.
 
         Args:
             key: input shapes, element types and layouts.
             options: the session's options, with the passes that simplify the graph.
-            known: values of traces that were evaluated already; new ones are added.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
         """
         from vtensor.runtime.planning.choosing import simplified
 
@@ -106,8 +111,8 @@ class Networks:
 
         Args:
             key, options: the plan's key and the session's options.
-            open_sizes: the numbers of the key's open sizes, in order.
-            known: values of traces that were evaluated already; new ones are added.
+            open_sizes: the values that the key has for the open sizes, in order.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
         """
         from vtensor.runtime.planning.choosing import simplified
         from vtensor.runtime.planning.symbolic_graph import SymbolicGraph
@@ -129,7 +134,10 @@ class Networks:
 
 
 def _use(graphs: list[SymbolicGraph], graph: SymbolicGraph) -> None:
-    """Put a graph first in the list of its input kind, and drop the least used ones."""
+    """Move ``graph`` to the front of ``graphs``, the symbolic graphs of one input kind.
+
+    The least recently used graphs beyond ``MAX_GRAPHS`` are dropped.
+    """
     if graph in graphs:
         graphs.remove(graph)
     graphs.insert(0, graph)

@@ -38,18 +38,22 @@ class Options:
         passes: the names of passes, in order.
         settings: the settings of passes.
         preferences: the libraries that may run each operator or node.
-        entry: layouts of inputs by name; others are in declared order.
-        delivery: layouts of outputs by name; others are in declared order.
+        entry: the layouts of inputs, by name. An input that is missing has its dims in declared
+            order.
+        delivery: the layouts of outputs, by name. An output that is missing has its dims in
+            declared order.
         progress: called with each node's name while it is recorded.
         deterministic: True if no plan is refined after its first run.
         entries: the cache of choices for later processes; None without a cache.
-        tolerance: largest error of results if times are measured, relative to the largest result.
-        finite: True if numbers are assumed to be finite, without a check.
+        tolerance: the largest error of results, relative to the largest result. It counts only if
+            times are measured.
+        finite: True if all numbers are taken to be finite, so that runs do not check them.
         calibrate: arrays for inputs, by name, on which errors are measured.
         lock: the lock file that every plan follows; None without one.
-        later: the settings of passes for refining by measured times; None without it.
-        first: the settings of passes for provisional plans, which a plan by ``settings`` replaces;
-            None if no plan is provisional.
+        later: the settings of passes that refine a plan by measured times after its first use; None
+            if plans are not refined so.
+        first: the settings of passes for a provisional plan, which a plan made with ``settings``
+            replaces later; None if no plan is provisional.
     """
 
     passes: tuple[str, ...] = ()
@@ -130,9 +134,10 @@ def _settings(
     deterministic: bool,
     progress: Progress | None,
 ) -> tuple[Settings, Settings | None]:
-    """Return the settings of passes for first plans and for refining in the background.
+    """Return the settings of passes for first plans, and those for refining plans in the
+    background.
 
-    The latter are None if no plan is refined by measured times. The arguments are those of
+    The second is None if no plan is refined by measured times. The arguments are those of
     ``Options.of``.
     """
     speeds = speeds_asked_for()

@@ -114,9 +114,11 @@ class Planner:
         return kind
 
     def _candidates(self, kind: InputKind, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the choices that may serve a key: from memory, then from the cache.
+        """Yield the choices that may serve the sizes of a key: first from memory, then from the
+        cache.
 
-        An exact choice for the key comes before those for all sizes.
+        A choice that was made for exactly these sizes comes before those that may serve other
+        sizes.
         """
 
         def serves(choice: Choice) -> bool:
@@ -145,7 +147,9 @@ class Planner:
         kind.entries_read = MOST_CHOICES
 
     def _with_quality(self, plan: Plan, choice: Choice, key: PlanKey) -> Plan:
-        """Note in a plan if its choice is provisional, or made for other sizes; return the plan."""
+        """Note in a plan whether its choice is provisional, and for which other sizes it was made,
+        if any; return the plan.
+        """
         plan.provisional = choice.provisional
         plan.taken_from = None if choice.key == key else choice.key.shapes
         return plan
@@ -162,9 +166,9 @@ class Planner:
 
         Args:
             key, options: the plan's key, and the options with the key's layouts.
-            kind: the input kind of the key.
-            known: values of traces that were evaluated already; new ones are added.
-            failed: the choices whose guards fail for these sizes.
+            kind: the choices that exist for inputs of the key's kind.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
+            failed: the choices whose guards fail for these sizes, each with its symbolic plan.
         """
         from resolver.choice import ChoiceRefused
 
@@ -192,12 +196,10 @@ class Planner:
         return self._add_choice(key, kind, recording, provisional)
 
     def _hints(self, kind: InputKind, key: PlanKey, options: Options) -> list[Choice]:
-        """Return the choices of an input kind to try as hints, at most ``MAX_HINTS``.
+        """Return the choices of ``kind`` to try as hints, at most ``MAX_HINTS``.
 
-        Those for sizes nearest to the key's come first.
-
-        Provisional choices are returned only if there is no measured one and ``options.first`` is
-        not None.
+        Choices for sizes nearest to those of the key come first. Provisional choices are returned
+        only if ``options.first`` is not None and there is no measured choice.
         """
         if not transferable(options):
             return []
@@ -222,15 +224,15 @@ class Planner:
 
         Args:
             key, options: the plan's key, and the options with the key's layouts.
-            kind: the input kind of the key.
+            kind: the choices that exist for inputs of the key's kind.
             network: the simplified graph for the key.
-            known: values of traces that were evaluated already; new ones are added.
-            hints: the earlier choice, its decisions, and the names of nodes that libraries decline
-                for these sizes.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
+            hints: the earlier choice; its decisions by node; and the names of the nodes whose
+                libraries decline these sizes.
 
         Raises:
             ChoiceRefused, VTensorError: too many nodes would differ from the hints, the plan would
-                be too slow, or none can be made with these hints.
+                be too slow, or no plan can be made with these hints.
         """
         from vtensor.runtime.planning.choosing import chosen_with_hints, widened
 
@@ -262,13 +264,16 @@ class Planner:
         *,
         confirming: bool,
     ) -> tuple[Plan, Choice]:
-        """Record a choice on symbols or, if that cannot be done, on numbers; return both.
+        """Record a choice, and return its plan and the choice.
+
+        The choice is recorded on symbols in place of open sizes; if that is not possible, for these
+        sizes alone.
 
         Args:
             key, options: the plan's key, and the options with the key's layouts.
             network: the simplified graph that the choice was made for.
             lowered: the choice as a lowered graph.
-            known: values of traces that were evaluated already; new ones are added.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
             confirming: True asks libraries again whether they accept their nodes.
 
         Returns:
@@ -314,7 +319,7 @@ class Planner:
         """Add a choice to its input kind as a hint for other sizes; return its plan and the choice.
 
         Args:
-            key, kind: the plan's key and its input kind.
+            key, kind: the plan's key, and the choices so far for inputs of its kind.
             recording: the plan and the choice, from ``_recorded``.
             provisional: True if the choice was made without times of this machine.
         """
@@ -326,7 +331,9 @@ class Planner:
     def _tuned(
         self, key: PlanKey, options: Options, network: SimplifiedNetwork
     ) -> tuple[Plan, Choice]:
-        """Make an exact choice by measured times; return its plan and the choice."""
+        """Make a choice by measured times for exactly the sizes of ``key``; return its plan and the
+        choice.
+        """
         from resolver.choice import ChosenGraph
         from vtensor.runtime.planning.tuned import plan_of
 
@@ -381,7 +388,7 @@ class Planner:
         return self._with_quality(plan, choice, key), choice
 
     def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
-        """Return the plan and the choice if the input kind has a measured choice; else None.
+        """Return the plan and the choice if a measured choice serves the key; else None.
 
         Args:
             key: the plan's key.
@@ -421,7 +428,8 @@ class Planner:
         return True
 
     def nodes(self, choice: Choice, key: PlanKey, options: Options) -> Nodes:
-        """Record a choice on numbers and return the nodes of its plan for a key.
+        """Record a choice for the sizes of a key alone, and return the nodes of the plan, for
+        inspection.
 
         Args:
             choice: the choice of the key's plan.
@@ -458,13 +466,13 @@ class Planner:
 
 
 def _symbolic_later(plan: Plan, open_sizes: Sequence[int]) -> Callable[[], SymbolicPlan] | None:
-    """Return a function that makes the symbolic plan of a plan recorded on numbers, for saving.
+    """Return a function that makes a symbolic plan, for saving, of a plan recorded for fixed sizes.
 
-    Returns None if the plan calls back into Python: no cache entry can hold it.
+    Returns None if the plan calls back into Python, because no cache entry can hold it.
 
     Args:
         plan: the plan.
-        open_sizes: the numbers of the open sizes, in order.
+        open_sizes: the values of the open sizes for which the plan was recorded, in order.
     """
     if plan.recording is None:
         return None

@@ -22,11 +22,12 @@ NESTED_PLANNING = (
     "  to fix: give the callback a Session of its own, or run this one after the plan is made"
 )
 
-#: Poll interval of a waiting thread's deadlock check, in seconds, and the number of checks in a row
-#: that have to find a deadlock.
+#: Interval, in seconds, at which a waiting thread checks for a deadlock; and the number of
+#: successive checks that have to find one.
 POLL_S, DEADLOCK_CHECKS = 0.05, 10
 
-#: Poll interval of background work that has yielded to requests, in seconds.
+#: Interval, in seconds, at which background work that let requests for plans go first checks
+#: whether they are done.
 YIELD_POLL_S = 0.001
 
 
@@ -54,7 +55,7 @@ class PlanningLock:
             NestedRunError: this thread holds the lock, or the holder waits for this thread.
         """
         lock, ident = self._lock.here, threading.get_ident()
-        if lock._is_owned():  # type: ignore[attr-defined]  # as the standard library asks
+        if lock._is_owned():  # type: ignore[attr-defined]  # as ``Condition`` does
             raise NestedRunError(NESTED_PLANNING)
 
         def taken() -> T:
@@ -90,12 +91,14 @@ class PlanningLock:
         return True
 
     def run_background(self, work: Callable[[], None], times: int = 1) -> None:
-        """Run background work under the lock, and let requests for plans go first.
+        """Run background work under the lock, but let threads that request a plan take the lock
+        first.
 
         Args:
-            work: the work; at a checkpoint it stops if a request waits for the lock, and is called
-                again afterwards.
-            times: how many times the work is stopped for requests; the next call runs to its end.
+            work: the work. It stops at its next checkpoint if another thread waits for the lock,
+                and is called again afterwards.
+            times: the number of times that the work may be stopped so. The call after that runs to
+                its end.
 
         Raises:
             Stopped: the background task was stopped.

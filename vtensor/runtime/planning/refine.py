@@ -22,8 +22,8 @@ from vtensor.runtime.planning.choosing import resolved_of
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.recording.workspace import Workspace
 
-#: Share of a plan's estimated time that a refined plan has to save. In a session without refining,
-#: the largest excess of a choice for other sizes over the best one.
+#: The share of a plan's estimated time that a refined plan has to save. In a session that does not
+#: refine plans, it is the most by which a choice for other sizes may exceed the best choice.
 SLACK = 0.02
 
 #: Time limit of a solver in the background, in seconds.
@@ -54,7 +54,7 @@ def own_choice(plan: Plan, graph: Graph, options: Options) -> LoweredGraph:
 
     Args:
         plan: the plan.
-        graph: the simplified graph for its sizes.
+        graph: the simplified graph for the plan's sizes.
         options: the options of plans.
 
     Raises:

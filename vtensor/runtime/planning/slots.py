@@ -1,7 +1,7 @@
-"""Where steps' operands are in memory, for symbolic sizes: pieces of an arena, or regions outside.
+"""The places of steps' operands in memory, for a plan with symbolic sizes.
 
-A region is memory that a run or a plan binds: an input, an output, a constant. Region 0 is the
-arena.
+An operand is in a piece of the arena or in a region outside of it. A region is memory that a run or
+a plan binds: an input, an output or a constant. Region 0 is the arena itself.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ Array = np.ndarray[Any, Any]
 
 
 class PlanNumbers:
-    """The numbers of a symbolic plan: values of its memory trace, and fixed numbers.
+    """The numbers of a symbolic plan: byte counts, offsets and sizes.
 
-    The place of a number is its index among all numbers: values of the trace have their places on
-    the trace; fixed numbers, which depend on no size, have the places -1, -2, ...
+    Each number has a place, by which the plan refers to it. A number that depends on sizes is a
+    value of the memory trace; its place is its index on that trace. A fixed number depends on no
+    size; the fixed numbers have the places -1, -2, ...
 
     Args:
-        fixed: fixed numbers that have the first of these places.
+        fixed: the fixed numbers to begin with, in the order of the places -1, -2, ...
     """
 
     def __init__(self, fixed: Sequence[int] = ()) -> None:
@@ -42,7 +43,9 @@ class PlanNumbers:
         return [*self._fixed]
 
     def place(self, number: int) -> int:
-        """Return the place of a number; a new fixed number gets the next negative place."""
+        """Return the place of a number: of a value of the memory trace, or of a fixed number. A new
+        fixed number gets the next negative place.
+        """
         if type(number) is SymbolicSize:
             return number.place
         return -1 - self._fixed.setdefault(number, len(self._fixed))
@@ -52,10 +55,11 @@ class PlanNumbers:
         return np.array([*map(self.place, numbers)], np.int64)
 
     def at(self, values: Sequence[int]) -> Array:
-        """Return an array that has each number at its place.
+        """Return the values of all numbers for some sizes, as an array in which a number's place is
+        its index.
 
         Args:
-            values: the values of the memory trace, for some sizes.
+            values: the values of the memory trace for these sizes.
         """
         return np.array([*values, *reversed(self._fixed)], np.int64)
 
@@ -65,7 +69,7 @@ class Pieces:
     """Pieces of an arena, one per index.
 
     Attributes:
-        nbytes: the place, among the plan's numbers, of each piece's byte count.
+        nbytes: for each piece, the place of its byte count among the plan's numbers.
         first, last: the indices of the first and last step that use each piece.
     """
 
@@ -86,7 +90,8 @@ class Pieces:
         """Return the bytes of each piece in the arena, rounded up to whole cache lines.
 
         Args:
-            numbers: the plan's numbers, by place.
+            numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's
+                place is its index.
         """
         rooms: Array = -(-numbers[self.nbytes] // ALIGNMENT) * ALIGNMENT
         return rooms
@@ -95,7 +100,8 @@ class Pieces:
         """Return the most bytes that are live at one step: no arena can be smaller.
 
         Args:
-            numbers: the plan's numbers, by place.
+            numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's
+                place is its index.
         """
         rooms, change = self._rooms(numbers), np.zeros(max(self.last, default=0) + 2, np.int64)
         np.add.at(change, self.first, rooms)
@@ -106,7 +112,8 @@ class Pieces:
         """Return the offset of each piece in the arena, in bytes, and the arena's bytes.
 
         Args:
-            numbers: the plan's numbers, by place.
+            numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's
+                place is its index.
         """
         from vtensor.runtime import _replay
 
@@ -115,7 +122,8 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """The slots of memory that steps use, on symbols. Slots are numbered through all steps.
+    """The slots of a symbolic plan's steps: the memory of each operand. Slots are numbered through
+    all steps.
 
     Attributes:
         natives: the native steps.
@@ -123,9 +131,10 @@ class Slots:
         pieces: the pieces of the arena.
         piece: for each slot the index of its piece; -1 if it is outside the arena.
         region: for each slot the index of its region; 0 if it has a piece.
-        begin: for each slot the place, among the plan's numbers, of the byte offset at which it
-            begins in its piece or region.
-        constants: the constants, whose regions follow those of inputs and of the plan's own memory.
+        begin: for each slot, the place among the plan's numbers of a byte offset: that of the slot
+            in its piece or region.
+        constants: the constants, in the order of their regions. These regions follow the regions of
+            inputs and of the memory that a run allocates for outputs.
     """
 
     natives: Sequence[Any]
@@ -143,7 +152,8 @@ class Slots:
         Args:
             steps: the recorded steps.
             ends: the memory of the plan's inputs and outputs.
-            numbers: the plan's numbers; byte counts and offsets are added.
+            numbers: the plan's numbers. The byte counts of pieces and the offsets of slots are
+                added to them.
         """
         # Imported here: a cached plan is arranged already.
         from vtensor.runtime.recording.placement import arranged
@@ -199,7 +209,8 @@ class Slots:
 
         Args:
             natives: the native steps, which say how many bytes each slot needs.
-            numbers: the plan's numbers, by place.
+            numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's
+                place is its index.
 
         Raises:
             ValueError: a slot is not inside its piece.
@@ -216,15 +227,17 @@ class Slots:
             raise ValueError("a slot is larger than its piece")
 
     def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
-        """Return the steps with where their slots are, and the bytes of the arena.
+        """Return the steps with the memory of their slots for some sizes, and the size of the arena
+        in bytes.
 
         Args:
             natives: the native steps.
-            numbers: the plan's numbers, by place.
+            numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's
+                place is its index.
 
         Returns:
-            For each step itself and, for each of its slots, (region, byte offset in it); and the
-            bytes of the arena.
+            A list with a pair for each step: the step, and for each of its slots (region, byte
+            offset in the region). And the size of the arena in bytes.
         """
         begins, nbytes = self.pieces.offsets(numbers)
         base = np.array([*begins, 0], np.int64)[self.piece]

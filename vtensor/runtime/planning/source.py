@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 #: The largest ModelProto that is cached, in bytes: each start serialises and hashes it.
 MAX_PROTO_BYTES = 1 << 26
 
-#: The largest unit of the distance between neighbour sizes, in elements: networks halve the size of
-#: an image five times.
+#: The largest unit of the distance between a size and a neighbour of it, in elements: networks
+#: halve the size of an image five times.
 MAX_STEP = 32
 
-#: The distances of neighbour sizes, in these units: for some of the neighbours a library may have
-#: another kernel.
+#: The distances of a size's neighbours, in units of the largest power of two that divides the size.
+#: Several are tried, since a library may have another kernel only for some of them.
 STEPS = (1, 2, -1, 3)
 
 
@@ -53,10 +53,12 @@ class Source:
     Args:
         model: the model or graph that a session is given.
         reference: True allows nodes to run on ONNX's reference evaluator.
-        max_bytes: the most bytes of constants computed at load; None is the default limit.
+        max_bytes: the most bytes of constants that may be computed while the model is loaded; None
+            is the default limit.
         external_data_root: the folder that must contain files of external data.
         entries: the cache; None without one.
-        expect: called with the bytes of weights if a plan that packs them is likely to follow.
+        expect: called with the number of bytes of the model's weights, if a plan that packs them is
+            likely to follow.
 
     Attributes:
         inputs, outputs: the ports of a run.
@@ -88,7 +90,8 @@ class Source:
         #: The model, if initializers of it may be given other values.
         self._overridden: Model | None = None
         self._corrects = False
-        #: Shapes and deciding values of the last plan, which may have been made without a graph.
+        #: Shapes of the last plan, and values of its inputs that decide shapes. That plan may have
+        #: been made without a graph.
         self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
         #: The fingerprint of the model, if an earlier process saved it.
         self.fingerprint = self._read_fingerprint()
@@ -160,7 +163,8 @@ class Source:
             return self._loaded_once
 
     def corrected(self) -> bool:
-        """Load the model and take inputs, outputs and deciding inputs from it, not from the cache.
+        """Load the model, and take the inputs, the outputs and the inputs that decide shapes from
+        it, not from the cache.
 
         Returns:
             True if the cache may have been wrong about them.
@@ -172,9 +176,11 @@ class Source:
         return corrected
 
     def _correct(self, loaded: Loaded) -> None:
-        """Take inputs and outputs from the model if those of the fingerprint differ.
+        """Take inputs and outputs from the model if those of the cached fingerprint differ from
+        them.
 
-        Outputs of the fingerprint may have more open sizes: a graph had other sizes than declared.
+        An output of the fingerprint may have more open sizes than that of the model: the sizes that
+        a graph in an earlier process contradicted.
 
         Args:
             loaded: the model or the graph.
@@ -189,7 +195,8 @@ class Source:
         """Load what the session was given.
 
         Returns:
-            The model and None if each graph is made of the model's nodes; else None and the graph.
+            (model, None) if each graph is made of the nodes of a model; (None, graph) if there is
+            only one graph.
         """
         from vtensor.language.graph import Graph
 
@@ -248,7 +255,7 @@ class Source:
         """Return a source of the same model in which some initializers are inputs.
 
         Args:
-            names: the names of these initializers, from ``overridable``.
+            names: the names of initializers in ``overridable`` that become inputs.
         """
         assert self._overridden is not None, "only what is overridable is overridden"
         model = self._overridden.overriding(names)
@@ -322,7 +329,9 @@ class Source:
         return graph.delivering(names) if names else graph
 
     def _correct_outputs(self, graph: Graph) -> None:
-        """Declare each size of an output as open if it differs from the size in a graph."""
+        """Declare an output's size as open if it differs from the size that this output has in
+        ``graph``.
+        """
         for place, port in enumerate(self.outputs):
             sizes = graph.values[graph.outputs[port.name]].dims.values()
             if len(sizes) != len(port.shape):
@@ -338,7 +347,8 @@ class Source:
     def open_sizes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[int]:
-        """Return the numbers that shapes have for open sizes, in the order of inputs and axes.
+        """Return the values that ``shapes`` have for the open sizes, in the order of inputs and
+        axes.
 
         Args:
             shapes: the shapes, by input.
@@ -361,9 +371,12 @@ class Source:
     ) -> list[dict[str, tuple[int, ...]]]:
         """Return shapes whose symbolic plans are likely to serve other shapes.
 
-        The list has the given shapes, if an open size is not 1; and, if one is 1, the shapes with 2
-        and those with 3 in place of each 1. Guards on a size of 1 hold for no other size, and
-        libraries block weights by how work divides.
+        - The given shapes are among them if one of their open sizes is not 1.
+        - If one of them is 1, the shapes with 2 in place of each such 1 are among them, and the
+          shapes with 3.
+
+        Guards of a plan for a size of 1 hold for no other size. 2 and 3 are both tried since the
+        layout that a library prefers for weights may depend on what divides a size.
 
         Args:
             shapes: the shapes of a run, by input.
@@ -378,11 +391,13 @@ class Source:
     def neighbour_shapes(
         self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[dict[str, tuple[int, ...]]]:
-        """Return shapes with larger and smaller open sizes; the model may take none of them.
+        """Return shapes with somewhat larger and smaller open sizes. The model may accept none of
+        them.
 
-        The first shapes change all open sizes other than 1; with two or three open dims, further
-        ones change one dim at a time. A library may have a kernel for some sizes and none for their
-        neighbours. A neighbour of a size is divisible by two about as often as the size.
+        The first shapes change all open sizes that are not 1. If two or three dims have such sizes,
+        further shapes change one dim at a time. They are worth trying since a library may have a
+        kernel for some sizes and none for their neighbours. A neighbour of a size is divisible by
+        two about as often as the size.
 
         Args:
             shapes: the shapes of a run, by input.
@@ -414,7 +429,7 @@ class Source:
         Args:
             shapes: the shapes, by input.
             known: the names of inputs whose values decide shapes; their shapes stay.
-            other: returns the new size of a dim.
+            other: takes the name of a dim and its size; returns the new size.
         """
         replaced = dict(shapes)
         for port in self._ports_of(shapes):
@@ -460,9 +475,10 @@ class Source:
         return graph.delivering(names) if graph is not None and names else graph
 
     def check_values(self, wanted: Iterable[object]) -> None:
-        """Check that values of these names exist.
+        """Check that the network has values of these names.
 
-        Before the first plan of a model of open sizes, any text passes: its values are not known.
+        Before the first plan of a model with open sizes its values are not known; any text is then
+        accepted.
 
         Raises:
             InputError: no value has one of the names.
@@ -481,7 +497,7 @@ class Source:
         """Return the names of a run's results.
 
         Args:
-            outputs: the requested names; None or an empty list is all outputs.
+            outputs: the requested names; None or an empty list requests all outputs.
 
         Raises:
             InputError: ``outputs`` is no list of names, or no value has one of the names.
@@ -510,11 +526,14 @@ class Source:
 
 
 def _agree(earlier: DeferredArrays | None, later: DeferredArrays) -> bool:
-    """Return whether arrays are in the files where a cache entry says; True without an entry.
+    """Return whether the loaded model has its deferred arrays where an earlier cache entry says.
+
+    Deferred arrays are those that are read from the model's files when needed. Returns True if
+    there is no cache entry.
 
     Args:
-        earlier: the arrays of the cache entry; None without an entry.
-        later: the arrays of the loaded model.
+        earlier: the deferred arrays of the cache entry; None without an entry.
+        later: the deferred arrays of the loaded model.
     """
     if earlier is None:
         return True
@@ -526,20 +545,23 @@ def _instead(more: int, _: str, size: int) -> int:
     return more if size == 1 else size
 
 
-def _moved(names: Collection[str], steps: int, dim: str, size: int) -> int:
-    """Return a neighbour of a size; the size itself if it is 1, or its dim is not to be changed.
+def _moved(names: Collection[str], distance: int, dim: str, size: int) -> int:
+    """Return a neighbour of ``size``: a somewhat larger or smaller size.
+
+    Returns ``size`` itself if it is 1, or if its dim is not in ``names``.
 
     Args:
         names: the dims whose sizes change.
-        steps: the distance, in units of the largest power of two that divides the size.
+        distance: the distance of the neighbour; negative for a smaller size. The unit is the
+            largest power of two that divides the size, up to ``MAX_STEP``.
         dim, size: a dim and its size.
     """
-    step = steps * min(size & -size, MAX_STEP)
+    step = distance * min(size & -size, MAX_STEP)
     return size + step if dim in names and size != 1 and size + step > 0 else size
 
 
 def _opens(port: Port, declared: Port) -> bool:
-    """Return whether ``port`` is equal to ``declared``, except that more sizes may be open."""
+    """Return whether ``port`` equals ``declared``, except that more of its sizes may be open."""
     if port.any_rank:
         return (port.name, port.dtype) == (declared.name, declared.dtype)
     return replace(port, shape=declared.shape) == declared and all(
@@ -553,14 +575,15 @@ def _port(name: str, value: Any) -> Port:
 
 
 def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the number of each open size of a graph, by the size's name.
+    """Return the value of each open size of a graph, by the name of the size.
 
     Args:
         graph: the graph.
         shapes: the shapes, by input.
 
     Raises:
-        InputError: two inputs have different numbers for one name; the message names both.
+        InputError: two inputs have different values for the size of one name. The message names
+            both inputs.
     """
     decided: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
@@ -590,5 +613,7 @@ def _as_bytes(model: Given) -> Given:
 
 
 def _original(graph: Graph) -> Graph:
-    """Return the graph with constants that can be released and read again."""
+    """Return the graph with constants that can be released from memory and made again
+    (``Original``).
+    """
     return replace(graph, constants=Originals.of(graph.constants))

@@ -1,8 +1,8 @@
-"""The plans of a session: in memory, made on demand, refined, prepared and saved.
+"""The store of a session's plans.
 
-The plans used last are in memory. Any other is made by the planner, on one thread at a time. The
-background worker refines choices, prepares shapes that are likely to come, and saves choices for
-later processes.
+The plans that were used last are in memory. Any other plan is made by the planner, on one thread at
+a time. The background worker refines choices, prepares choices for shapes that are likely to come,
+and saves choices for later processes.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What the task's note says of a provisional plan.
+#: The begin of the note of a task that replaces a provisional plan.
 PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
 
 #: The most plans in memory of one session. They share packed weights and an arena; each has its own
 #: steps and descriptions.
 MOST_PLANS = 32
 
-#: Grace period of saving after the end of the process, in seconds.
+#: Seconds for which saving may go on after the end of the process has begun.
 GRACE_S = 3.0
 
 #: The most times that saving yields to a request for a plan.
 YIELDS = 2
 
-#: The most neighbour shapes of a run that are prepared.
+#: The most shapes with neighbouring sizes for which choices are prepared after a run.
 MOST_NEIGHBOURS = 2
 
 #: Guards the tables of all plan stores, for moments; its holder takes no other lock.
@@ -73,20 +73,22 @@ class PlanStore:
 
     Args:
         source: the graph or model of the session.
-        options: the options of plans; their entry layouts are the expected layouts of inputs.
+        options: the options of plans. Their input layouts are the layouts in which inputs are
+            expected.
         workspace: the arena, weights and executors that plans share.
         cache: the saved plans; None without a cache.
 
     Attributes:
-        prepared: True if planning for likely shapes was queued, or need not be.
+        prepared: True if the planning of likely shapes was queued, or is not needed.
     """
 
     def __init__(
         self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
     ) -> None:
         self.source, self._options, self._workspace = source, options, workspace
-        #: In order of their last use. An ``OrderedDict`` would replace an exception that a signal
-        #: handler raises while a key is hashed by a ``KeyError``.
+        #: The plans in memory, in the order of their last use. An ``OrderedDict`` is not used: if a
+        #: signal handler raises an exception while a key is hashed, it would raise a ``KeyError``
+        #: instead.
         self._plans: dict[PlanKey, PlanInMemory] = {}
         #: Keys of plans that were replaced, as long as a run or caller holds them.
         self._replaced: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
@@ -103,7 +105,10 @@ class PlanStore:
         return len(self._plans)
 
     def close(self) -> list[BackgroundTask[None]]:
-        """Stop background work, release all plans and return the tasks in their grace period."""
+        """Stop background work and release all plans.
+
+        Returns the tasks for other processes, which may still run for their grace period.
+        """
         with _tables_lock:
             held, self._plans = [*self._plans.values()], {}
             self._closed = True
@@ -116,7 +121,7 @@ class PlanStore:
         return [task for task in tasks if task.for_other_processes]
 
     def declared(self) -> Plan:
-        """Return the plan for the declared shapes; the model's sizes are all fixed."""
+        """Return the plan for the declared shapes; only for a model without open sizes."""
         rows = (
             InputKey(p.name, tuple(size or 0 for size in p.shape), p.dtype, self._expected(p))
             for p in self.source.inputs
@@ -128,7 +133,7 @@ class PlanStore:
 
         Args:
             feeds: the inputs, by name.
-            wanted: the names of the run's results, outputs or other values.
+            wanted: the names of the run's results: outputs, or other values of the network.
         """
         known = {port.name for port in self.source.outputs}
         inner = tuple(dict.fromkeys(name for name in wanted if name not in known))
@@ -177,7 +182,8 @@ class PlanStore:
         return plan
 
     def _tidy(self, before: int) -> None:
-        """Return free memory to the system if planning packed weights, or after many plans.
+        """Return free memory to the system, if planning packed weights or many plans were made
+        since the last time.
 
         Args:
             before: the bytes of packed weights before planning.
@@ -218,16 +224,21 @@ class PlanStore:
     # --- requests of runners
 
     def current(self, key: PlanKey, plan: Plan) -> bool:
-        """Mark a plan as used; return False if another plan has replaced it in memory."""
+        """Mark the plan in memory for a key as used.
+
+        Returns False if that is another plan than ``plan``, which it has replaced.
+        """
         held = self._use_plan(key)
         return held is None or held.plan is plan
 
     def strict(self, plan: Plan) -> Plan:
-        """Return the strict plan that repeats a plan's runs with non-finite numbers."""
+        """Return the strict plan, which repeats a run of ``plan`` in which a number was not
+        finite.
+        """
         return self._planning(lambda: plan.strict)
 
     def used(self, key: PlanKey) -> None:
-        """Mark a plan as used, without queueing its refinement."""
+        """Mark the plan in memory for a key as used, without queueing its refinement."""
         with _tables_lock:
             if (held := self._plans.pop(key, None)) is not None:
                 self._plans[key] = held
@@ -239,7 +250,10 @@ class PlanStore:
         return held is not None and held.plan is plan
 
     def _key_of(self, plan: Plan) -> PlanKey | None:
-        """Return the key of a plan in memory or a replaced plan; None if the plan was dropped."""
+        """Return the key of a plan that is in memory, or that another plan has replaced.
+
+        Returns None if the plan was dropped.
+        """
         with _tables_lock:
             keys = (key for key, held in self._plans.items() if held.plan is plan)
             return next(keys, None) or self._replaced.get(plan)
@@ -262,7 +276,11 @@ class PlanStore:
         return self.source.graph(key.shapes, key.known, key.inner), self._options_for(key)
 
     def settled(self, plan: Plan) -> Plan:
-        """Refine a provisional plan now and return its replacement; return any other plan as is."""
+        """Return the measured plan that replaces a provisional plan; it is made now, before this
+        method returns.
+
+        A plan that is not provisional is returned unchanged.
+        """
         key, refinement = self._key_of(plan), plan.refinement
         if key is None or not plan.provisional:
             return plan
@@ -276,7 +294,8 @@ class PlanStore:
     # --- refining
 
     def _refinable(self, key: PlanKey, plan: Plan, choice: Choice | None) -> None:
-        """Give a plan the background task that may replace it; none if it is not to be refined.
+        """Give a plan the background task that may replace it by a better plan; give none if no
+        better plan is to be made.
 
         Args:
             key, plan: the plan and its key.
@@ -304,10 +323,12 @@ class PlanStore:
             plan.refinement.wait(self._longest_s)
 
     def _measured(self, key: PlanKey, plan: Plan, choice: Choice) -> Plan:
-        """Return the measured plan that replaces a provisional one; ``plan`` if they are equal.
+        """Return the plan by times of this machine that replaces a provisional plan.
+
+        Returns ``plan`` itself if both choices are equal.
 
         Args:
-            key, plan, choice: the provisional plan, its key and its choice.
+            key, plan, choice: the key of the provisional plan, that plan, and its choice.
         """
         from vtensor.runtime.planning.refine import TIME_LIMIT, measured
 
@@ -325,7 +346,8 @@ class PlanStore:
         return self._saving_later(*self._planning(record))
 
     def _with_own_choice(self, key: PlanKey, plan: Plan) -> Plan:
-        """Return the plan, for a key, that replaces ``plan``, whose choice is for other sizes.
+        """Return the plan that replaces ``plan`` for a key. Its choice is made for the key's exact
+        sizes; that of ``plan`` was made for other sizes.
 
         Raises:
             PlanStays: a choice for the key's exact sizes saves too little time.
@@ -342,7 +364,7 @@ class PlanStore:
         return replacement
 
     def _tuned(self, key: PlanKey, plan: Plan) -> Plan:
-        """Return the plan by measured times of its nodes that replaces ``plan``.
+        """Return the plan that replaces ``plan`` and is chosen by measured times of its nodes.
 
         Raises:
             PlanStays: measured times give no faster plan.
@@ -363,14 +385,17 @@ class PlanStore:
         return self._planning(partial(self._planner.networks.of, key, options, {}))
 
     def _saving_later(self, plan: Plan, choice: Choice) -> Plan:
-        """Queue the saving of a replacement's choice and return the plan."""
+        """Queue the saving of ``choice``, which is that of a plan made in the background, and
+        return its plan.
+        """
         self._save_later(choice)
         return plan
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
-        """Replace the plan of a key for later runs; runs in progress end on ``old``.
+        """Replace a key's plan ``old`` by ``new`` for later runs. Runs in progress end on ``old``.
 
-        If ``new`` is ``old``, measured times have confirmed the plan: it is provisional no more.
+        If both are the same plan, measured times have confirmed it, and it is no longer
+        provisional.
         """
         provisional = old.provisional
         if new is old:  # measured times confirm the choice
@@ -388,15 +413,17 @@ class PlanStore:
         return self._making.take(partial(self._workspace.executor.planning, work))
 
     def _hurries(self) -> bool:
-        """Return whether background work need not sleep: no run goes on, or a request for a plan
-        waits for its end.
+        """Return whether background work need not sleep now: no run is in progress, or a request
+        for a plan waits until that work stops.
         """
         return not self._workspace.lanes.busy or bool(self._making.waiting)
 
     # --- preparing and saving
 
     def has_run(self) -> None:
-        """Queue the saving of choices; called after a run, so that no answer waits for it."""
+        """Queue the saving of choices. Called after a run has ended, so that no run waits for
+        saving.
+        """
         if self._unsaved and self._cache is not None:
             unsaved, self._unsaved = self._unsaved, []
             save = partial(self._save, unsaved)
@@ -410,7 +437,7 @@ class PlanStore:
         self.has_run()
 
     def _save(self, choices: Sequence[Choice]) -> None:
-        """Write choices to the cache; requests for plans go first."""
+        """Write choices to the cache. A thread that requests a plan meanwhile goes first."""
         if self._cache is None:
             return
         for choice in choices:

@@ -31,14 +31,16 @@ class SymbolicGraph:
     Args:
         graph: the sealed graph.
         trace: the trace of its sizes, and of constants that depend on sizes.
-        observed: places, in the model's files, of the arrays that were read to make the graph.
+        observed: the places, in the model's files, of the arrays whose values were read to make the
+            graph.
 
     Attributes:
         trace: the trace.
-        rows: the trace, closed.
+        rows: the rows of the trace after its end: a program that is evaluated for other sizes.
 
     Raises:
-        NotTraced: the trace failed, or names or changed constants depend on sizes.
+        NotTraced: the trace failed; or names of values or nodes, or functions that compute
+            constants, depend on sizes.
     """
 
     def __init__(
@@ -62,29 +64,32 @@ class SymbolicGraph:
         self.trace, self.rows = trace, trace.rows()
 
     def values(self, open_sizes: Sequence[int], known: Known) -> Sequence[Any] | None:
-        """Return the values of the trace, by place, for open sizes; None if a guard fails.
+        """Evaluate the trace for open sizes and return its values; a value's place on the trace is
+        its index.
+
+        Returns None if a guard fails.
 
         Args:
-            open_sizes: the numbers of the open sizes, in order.
-            known: values of traces that were evaluated already; new ones are added.
+            open_sizes: the values of the open sizes, in order.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
         """
         return evaluated(self.rows, open_sizes, known)
 
     def graph(self, values: Sequence[Any]) -> Graph:
-        """Return the graph whose sizes are numbers.
+        """Return the graph with numbers in place of its symbolic sizes.
 
         Args:
-            values: the values of the trace, by place.
+            values: the values of the trace, as the method ``values`` returns them.
         """
         graph = self.on(lambda size: values[size.place])
         constants = cast("MutableMapping[str, Any]", self.constants(values))
         return replace(graph, constants=constants)
 
     def constants(self, values: Sequence[Any]) -> Mapping[str, Any]:
-        """Return the constants by name, those that depend on sizes taken from ``values``.
+        """Return the constants by name. Those that depend on sizes are taken from ``values``.
 
         Args:
-            values: the values of the trace, by place.
+            values: the values of the trace, as the method ``values`` returns them.
         """
         arrays = {name: values[place] for name, place in self._places.items()}
         return _with_arrays(self._graph.constants, arrays)
@@ -95,10 +100,11 @@ class SymbolicGraph:
         return constant in constants and isinstance(origin(constants, constant)[0], SymbolicArray)
 
     def array_place(self, constant: str) -> int:
-        """Return the place of a constant's array on the trace.
+        """Return the place, on the trace, of the array of a constant that depends on sizes.
 
         Raises:
-            NotTraced: a pass changes the array further.
+            NotTraced: a pass changes the array, so that the trace does not have the constant's
+                elements.
         """
         array, change = origin(self._graph.constants, constant)
         if not isinstance(array, SymbolicArray) or change is not None:
@@ -106,7 +112,8 @@ class SymbolicGraph:
         return array.place
 
     def on(self, number: Callable[[SymbolicSize], Any]) -> Graph:
-        """Return the graph with other sizes in place of its symbolic ones; constants stay.
+        """Return the graph with other sizes in place of its symbolic ones. Its constants stay as
+        they are.
 
         Args:
             number: returns the new size for a symbolic one: a number or a size of another trace.
@@ -151,7 +158,7 @@ def _symbolic_arrays(constants: Mapping[str, Any]) -> dict[str, SymbolicArray]:
 
 
 def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return constants in which those named in ``arrays`` have these arrays."""
+    """Return ``constants`` with the arrays of ``arrays`` in place of those of equal name."""
     if not arrays:
         return constants
     if isinstance(constants, Computed):

@@ -1,13 +1,16 @@
 """A symbolic plan: a recorded network as a program of its symbols.
 
-A symbolic plan has several traces, each a list of rows: the graph's trace (all sizes of the graph,
-and constants that depend on them), one for each kind of call (its native steps, and how much memory
-they need), and the memory trace (byte counts and offsets). If a guard of one of them fails, or two
-layouts no longer agree, the symbolic plan cannot be specialised for the sizes. A plan of fixed
-sizes has no symbols, and its steps exist already.
+A symbolic plan has several traces. A trace is a list of rows, each of which computes a value:
 
-The plan's numbers are the values of the memory trace and the numbers that depend on no size; each
-is named by its place, an index among them (``slots.PlanNumbers``).
+- the graph's trace has all sizes of the graph, and constants that depend on them;
+- for each kind of call, a trace has the native steps of the call, and how much memory they need;
+- the memory trace has byte counts and offsets.
+
+The plan cannot be specialised for sizes for which a guard of a trace fails, or for which two
+layouts that were equal differ. A plan of fixed sizes has no symbols, and its steps exist already.
+
+The plan's numbers are the values of the memory trace, and the numbers that depend on no size. The
+plan refers to a number by its place, an index among all numbers (``slots.PlanNumbers``).
 """
 
 from __future__ import annotations
@@ -53,14 +56,17 @@ LayoutGuard = tuple[str, str, Dims]
 
 @dataclass(eq=False)
 class CallsOfKind:
-    """Calls of one kind on the same sizes.
+    """The calls of one kind in a symbolic plan: equal in all that their recording depends on, and
+    on the same sizes.
 
     Attributes:
         rows: the trace of the call kind.
-        size_places: for each symbol of the trace, the place of its size on the graph's trace.
-        natives: the places of native steps on the trace of the call kind.
+        size_places: for each symbol of that trace, the place on the graph's trace of the size that
+            it stands for.
+        natives: the places of the calls' native steps on the trace of the call kind.
         nodes: names of the nodes that make the calls.
-        took: seconds that evaluating the rows took; infinite if a guard failed.
+        took: the seconds that evaluating the rows and compiling the steps took the last time;
+            infinite if a guard failed.
     """
 
     rows: Rows
@@ -74,8 +80,8 @@ class SymbolicStep(NamedTuple):
     """A reference to a native step that depends on symbols.
 
     Attributes:
-        source: the number of the call kind that makes the step; the first is 1.
-        place: the step's place on the trace of that call kind.
+        source: the number of the call kind that makes the step, counted from 1.
+        place: the index of the step on the trace of that call kind.
         access: the use of each slot: "read", "write", both or "scratch".
     """
 
@@ -85,7 +91,9 @@ class SymbolicStep(NamedTuple):
 
 
 class SymbolicValue(NamedTuple):
-    """A value that runs bind or deliver, or a constant; its sizes are places of plan numbers."""
+    """An input, output or constant of a symbolic plan. Its sizes are places of the plan's
+    numbers.
+    """
 
     name: str
     dtype: str
@@ -97,7 +105,8 @@ class SymbolicValue(NamedTuple):
         """Return the value with numbers as sizes.
 
         Args:
-            numbers: the plan's numbers, by place.
+            numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's
+                place is its index.
         """
         dims = sizes_of(self.dims, numbers)
         return Value(self.name, self.dtype, dims, self.layout, self.constant)
@@ -106,13 +115,16 @@ class SymbolicValue(NamedTuple):
         """Return an unbound storage for the value, with numbers as sizes.
 
         Args:
-            numbers: the plan's numbers, by place.
+            numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's
+                place is its index.
         """
         return TensorStorage(self.dtype, sizes_of(self.dims, numbers), self.layout)
 
     @property
     def form(self) -> Hashable:
-        """The layout without names of dims; constants of one array and one form share memory."""
+        """The layout without the names of its dims. Constants made of one array in equal forms
+        share memory.
+        """
         return unnamed(str(self.layout), [dim for dim, _ in self.dims])
 
 
@@ -121,10 +133,10 @@ class SymbolicOutput(NamedTuple):
 
     Attributes:
         alias: the name under which it is delivered.
-        end: its type, dims and layout.
-        binding: the index of the memory that holds it, among inputs, then the plan's own outputs;
-            None if a constant holds it.
-        constant: the constant that holds it; None if ``binding`` is given.
+        end: the output's type, dims and layout.
+        binding: the index of the output's memory: the inputs come first, then the memory that a run
+            allocates for outputs. None if the output is a constant.
+        constant: the storage of the constant that is the output; None if ``binding`` is given.
     """
 
     alias: str
@@ -137,9 +149,9 @@ class SymbolicConstant(NamedTuple):
     """A constant whose elements depend on symbols.
 
     Attributes:
-        region: its index among the plan's constants.
-        place: the place of its array on the graph's trace.
-        end: its type, dims and layout.
+        region: the constant's index among the plan's constants.
+        place: the place of the constant's array on the graph's trace.
+        end: the constant's type, dims and layout.
     """
 
     region: int
@@ -148,10 +160,10 @@ class SymbolicConstant(NamedTuple):
 
 
 def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return a layout whose dims are renamed ``d0``, ``d1``, ..., and the new names.
+    """Return a layout with its dims renamed to ``d0``, ``d1``, ..., and the new names of the dims.
 
-    A layout without spaces between its dims stays unchanged, with its names. Two values whose
-    results are equal have the same memory layout.
+    A layout without spaces between its dims is returned unchanged, with the old names. If the
+    results for two values are equal, both values have the same layout in memory.
 
     Args:
         layout: the text of the layout.
@@ -172,8 +184,9 @@ def sizes_of(dims: Dims, numbers: Array) -> dict[str, int]:
     """Return the size of each dim.
 
     Args:
-        dims: dims, and the places of their sizes.
-        numbers: the plan's numbers, by place.
+        dims: the dims, each with the place of its size among the plan's numbers.
+        numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's place
+            is its index.
     """
     return {dim: int(numbers[place]) for dim, place in dims}
 
@@ -185,7 +198,8 @@ class Traces(NamedTuple):
         outer: the trace of native calls that depend on no symbol.
         graph: the lowered graph on symbols.
         weights: the graph's packed constants.
-        alone: the names of nodes whose calls may have read the elements of constants.
+        alone: the names of the nodes whose calls have no call kind, since they may have read the
+            elements of constants.
     """
 
     outer: NativeTrace
@@ -200,23 +214,26 @@ class SymbolicPlan:
 
     Attributes:
         sizes: the rows of the graph's trace.
-        calls: call kinds. A source of values is a number: 0 is the graph's trace, n the trace of
-            the n-th call kind.
-        sources: for each symbol of the memory trace, its source and its place on that trace.
+        calls: the call kinds. A trace is named by its source number: 0 is the graph's trace, n that
+            of the n-th call kind.
+        sources: for each symbol of the memory trace: the source number of the trace that its value
+            comes from, and the value's place there.
         memory: the rows of the memory trace.
-        numbers: the places of the plan's numbers.
+        numbers: the plan's numbers and their places.
         steps: native steps, or references to those that depend on symbols.
         slots: where the steps' operands are in memory.
-        held: the places of the byte counts of memory that a plan holds throughout, for the budget.
-        live: the pieces of its arena, for the budget.
-        guards: pairs of layouts that must place elements alike.
+        held: the places of byte counts: of the memory that a plan needs from begin to end. They are
+            compared with the memory budget.
+        live: the pieces of the plan's arena, for the same comparison.
+        guards: pairs of layouts of a value. For the sizes at hand, both have to place the elements
+            alike.
         inputs, own, outputs: the values that runs bind, allocate and deliver.
-        regions: the memory of constants; empty arrays for those that depend on symbols.
+        regions: the memory of each constant; an empty array for a constant that depends on symbols.
         symbolic: the constants that depend on symbols.
         packed: the object that keeps the memory of constants alive.
-        proven: True if the choice is proven the best for all sizes.
-        traces: the recording, for saving; None for a cached plan, whose slots are checked whenever
-            it is specialised.
+        proven: True if the choice is proven to be the best for all sizes.
+        traces: the recording, from which the plan is saved. None for a plan from the cache; its
+            slots are checked whenever it is specialised.
     """
 
     sizes: Rows
@@ -248,17 +265,18 @@ class SymbolicPlan:
         """Evaluate the plan for open sizes.
 
         Args:
-            open_sizes: the numbers of the open sizes, in the order of the symbols.
+            open_sizes: the values of the open sizes, in the order of the symbols.
             workspace: the arena, weights and executors that plans share.
             known: the values of traces that were evaluated already, also of other symbolic plans;
                 new ones are added.
-            nodes: makes the plan's nodes on their first inspection.
+            nodes: makes the nodes of the returned plan when they are first inspected.
 
         Returns:
-            The plan; None if a guard fails, or it needs more memory than the workspace allows.
+            The plan; None if a guard fails, or if constants, inputs, outputs and live values alone
+            exceed the memory budget.
 
         Raises:
-            BudgetError: the workspace has no room for the plan's arena and outputs.
+            BudgetError: the plan's arena, weights and outputs exceed the memory budget.
         """
         sizes = evaluated(self.sizes, open_sizes, known)
         if sizes is None:
@@ -300,9 +318,11 @@ class SymbolicPlan:
         return self._memory_numbers(self._values(sizes, known)) is not None
 
     def declined(self, open_sizes: Sequence[int], known: Known) -> frozenset[str]:
-        """Return the names of nodes whose libraries decline open sizes, without compiling any step.
+        """Return the names of the nodes whose libraries decline their calls for open sizes. No step
+        is compiled.
 
-        Empty for a plan from the cache, which has no names, and if a guard of the graph fails.
+        Empty if a guard of the graph fails. A plan from the cache has no names of nodes, so the
+        result is empty for it, too.
 
         Args:
             open_sizes: the numbers of the open sizes, in the order of the symbols.
@@ -316,19 +336,23 @@ class SymbolicPlan:
         return frozenset(name for calls in failed for name in calls.nodes)
 
     def _values(self, sizes: Sequence[Any], known: Known) -> list[Sequence[Any]]:
-        """Return the values of each source (the graph's trace, then call kinds), by place.
+        """Return the values of the graph's trace, then those of the trace of each call kind. A
+        value's place is its index.
 
         Args:
             sizes: the values of the graph's trace.
-            known: the values of evaluated traces, in which all guards of call kinds hold.
+            known: the values of traces that were evaluated. The guards of all call kinds hold in
+                them.
         """
         return [sizes, *(known[asked] or [] for asked in self._row_keys(sizes))]
 
     def _memory_numbers(self, values: Sequence[Sequence[Any]]) -> Array | None:
-        """Return the plan's numbers, by place; None if a guard fails or layouts differ.
+        """Return the values of the plan's numbers; a number's place is its index.
+
+        Returns None if a guard of the memory trace fails, or if two layouts that were equal differ.
 
         Args:
-            values: the values of each source (the graph's trace, then call kinds), by place.
+            values: the values of the graph's trace, then those of each call kind.
         """
         on_trace = self.memory.run([values[source][place] for source, place in self.sources])
         if on_trace is None:
@@ -343,15 +367,16 @@ class SymbolicPlan:
         ]
 
     def _evaluate_calls(self, sizes: Sequence[Any], known: Known, workspace: Workspace) -> bool:
-        """Evaluate all kinds of calls and compile their steps, on several threads.
+        """Evaluate the trace of each call kind, and compile the steps that it makes, on several
+        threads.
 
         Args:
             sizes: the values of the graph's trace, by place.
-            known: the values of evaluated traces; new ones are added.
-            workspace: has the threads.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
+            workspace: the workspace, which has the threads.
 
         Returns:
-            True if all guards hold; False if one fails, which leaves later kinds unevaluated.
+            True if all guards hold. False if one fails; further call kinds are then not evaluated.
         """
         asked = [*zip(self.calls, self._row_keys(sizes), strict=True)]
         new = {key: calls for calls, key in asked if key not in known}
@@ -363,7 +388,9 @@ class SymbolicPlan:
         )
 
     def _layouts_hold(self, numbers: Array) -> bool:
-        """Return whether the two layouts of each guard place elements alike, for these numbers."""
+        """Return whether both layouts of each pair in ``guards`` place elements alike, for sizes
+        taken from ``numbers``.
+        """
         try:
             return all(
                 addresses(left, dims) == addresses(right, dims)
@@ -374,7 +401,9 @@ class SymbolicPlan:
             return False
 
     def _same_access(self, natives: Sequence[object]) -> bool:
-        """Return whether native steps read and write the same slots as the recorded steps."""
+        """Return whether the native steps ``natives`` read and write the same slots as the steps
+        that were recorded.
+        """
         rows = {
             (id(native), stand.access): native
             for native, stand in zip(natives, self.steps, strict=True)
@@ -383,11 +412,13 @@ class SymbolicPlan:
         return all(described(native)[1] == access for (_, access), native in rows.items())
 
     def _regions(self, sizes: Sequence[Any], numbers: Array) -> Sequence[Array]:
-        """Return the memory of each constant; constants of equal array and form share it.
+        """Return the memory of each constant. Constants made of one array in equal forms share
+        their memory.
 
         Args:
             sizes: the values of the graph's trace, by place.
-            numbers: the plan's numbers, by place.
+            numbers: the values of the plan's numbers (``PlanNumbers``) for some sizes; a number's
+                place is its index.
         """
         if not self.symbolic:
             return self.regions
@@ -417,9 +448,10 @@ def _evaluate_and_compile(known: Known, calls: Mapping[Asked, CallsOfKind], key:
     """Evaluate the rows of a call kind and compile its steps.
 
     Args:
-        known: receives the values of the rows; None if a guard fails.
-        calls: the call kinds, by rows and sizes.
-        key: the rows and sizes of the call kind to evaluate.
+        known: receives the values of the rows under ``key``; None if a guard fails or a step cannot
+            be compiled.
+        calls: the call kinds, each by the rows of its trace and its sizes.
+        key: the key in ``calls`` of the call kind to evaluate.
 
     Returns:
         True if all guards hold and the library compiles the steps.

@@ -1,4 +1,4 @@
-"""Recording of choices on symbols, and assembly of the recordings to symbolic plans."""
+"""Recording of choices on symbolic sizes, and assembly of what was recorded to symbolic plans."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Placeholder for memory that is allocated for each combination of sizes.
+#: Stands for the memory of a constant that depends on sizes: it is allocated for each combination
+#: of sizes.
 _NONE: Array = np.empty(0, np.uint8)
 
 
@@ -45,8 +46,8 @@ class _GraphSizes:
     """A function that returns the symbol of the memory trace for a size of the graph's trace.
 
     Args:
-        memory: the memory trace; a symbol is added for each new size.
-        values: the values of the graph's trace, by place, for the present sizes.
+        memory: the memory trace. A symbol is added to it for each new size.
+        values: the values of the graph's trace for the present sizes; a value's place is its index.
     """
 
     def __init__(self, memory: MemoryTrace, values: Sequence[Any]) -> None:
@@ -118,13 +119,15 @@ def traced_plan(
 def plan_of_numbers(
     recorder: Recorder, ends: Ends, steps: Sequence[RecordedStep], open_sizes: Sequence[int]
 ) -> SymbolicPlan:
-    """Return the symbolic plan of a recording on numbers; it holds for no other sizes.
+    """Return the symbolic plan of a recording for fixed sizes. It can be specialised for no other
+    sizes.
 
     Args:
         recorder: the recorder, after its recording.
         ends: the memory of inputs and outputs.
-        steps: the steps that the outputs need.
-        open_sizes: the numbers of the open sizes, in order; empty for a model of fixed sizes.
+        steps: the recorded steps on which the outputs depend.
+        open_sizes: the values of the open sizes in the recording, in order; empty for a model of
+            fixed sizes.
     """
     trace = Trace()
     for size in open_sizes:
@@ -152,7 +155,7 @@ def _plan(
         recorder: the recorder, after its recording.
         memory: the memory trace.
         ends: the memory of inputs and outputs.
-        steps: the steps that the outputs need.
+        steps: the recorded steps on which the outputs depend.
     """
     graph, numbers = recorder.graph, PlanNumbers()
     slots = Slots.of(steps, ends, numbers)
@@ -210,7 +213,9 @@ def _plan(
 
 
 def _reference(step: RecordedStep) -> object:
-    """Return the native step, or the reference to it if it depends on symbols."""
+    """Return the native step of a recorded step; if it depends on symbols, the reference to it
+    instead.
+    """
     native = step.native
     if not isinstance(native, StepRef):
         return native
@@ -218,7 +223,8 @@ def _reference(step: RecordedStep) -> object:
 
 
 def _constant(delivery: Any, recorder: Recorder) -> TensorStorage | None:
-    """Return the constant that an output delivers; None if a run makes or binds the output.
+    """Return the storage of the constant that is delivered as an output; None if the output is no
+    constant.
 
     Raises:
         NotTraced: the constant depends on sizes.
@@ -255,19 +261,22 @@ def _same_elements(value: Value, other: Value) -> bool:
 def _guards(
     lowered: LoweredGraph, graph: LoweredGraph, numbers: PlanNumbers, options: Options
 ) -> list[LayoutGuard]:
-    """Return the pairs of layouts that the checker found equal, once each, as layout guards.
+    """Return the layout guards of a choice: each pair of layouts that the checker found equal for
+    its sizes, once.
+
+    Pairs that are equal for all sizes are left out.
 
     Args:
-        lowered: the choice on numbers.
-        graph: the same choice on symbols.
-        numbers: the plan's numbers; sizes of dims are added.
+        lowered: the choice, with numbers as sizes.
+        graph: the same choice, with symbols as sizes.
+        numbers: the plan's numbers. The sizes of the guards' dims are added to them.
         options: the options of plans, with the layouts of inputs and outputs.
     """
     guards = dict[LayoutGuard, None]()
     for name, *texts in layout_pairs(lowered, options.entry, options.delivery):
         dims: Mapping[str, int] = graph.values[name].dims
         rows = [unnamed(text, dims) for text in texts]
-        if rows[0][1] != rows[1][1]:  # one layout spells its dims by name
+        if rows[0][1] != rows[1][1]:  # ``unnamed`` has renamed one only
             rows = [(text, tuple(dims)) for text in texts]
         [left, names], [right, _] = rows
         if left != right:

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def avoidable(graph: LoweredGraph, options: Options) -> float:
-    """Return the share (0 to 1) of Transforms and reference code in a graph's estimated time.
+    """Return the share (0 to 1) of a graph's estimated time that Transforms and reference code
+    take.
 
-    Other variants cannot save more.
+    A choice of other variants can save no larger share.
     """
     clock, takes = _clock(options), dict[bool, int]()
     for node in graph.operators:
@@ -27,11 +28,12 @@ def avoidable(graph: LoweredGraph, options: Options) -> float:
 
 
 def around_transforms(graph: LoweredGraph, hops: int) -> frozenset[str]:
-    """Return the names of nodes next to Transforms or in reference code, and of their neighbours.
+    """Return the names of nodes that are next to Transforms or run in reference code, and of the
+    nodes near them.
 
     Args:
         graph: the lowered graph.
-        hops: the largest distance of a neighbour, in nodes.
+        hops: the largest distance from such a node at which a node is near, counted in nodes.
     """
     ends = {
         name for transform in graph.transforms() for name in (transform.input, transform.output)

@@ -51,8 +51,9 @@ def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]
 def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     """Return the plan of a graph whose sizes are known.
 
-    If times are measured, the plan is the fastest of three: chosen by measured times, by measured
-    times with fewer Transforms, and by estimates.
+    If times are measured, several plans are made and compared by running them: one chosen by
+    measured times, one chosen so but with fewer Transforms, and one chosen by estimates. The
+    fastest is returned.
 
     Args:
         graph: the simplified graph.

@@ -1,9 +1,12 @@
-"""Aliasing: slices and concatenations without copies.
+"""Aliasing: slices and concatenations that copy nothing.
 
-A slice whose elements are contiguous in its input's memory is read in place. If each input of a
-concatenation is contiguous in the output's memory, the inputs are made in place; and if the inputs
-are adjacent already, in the output of a later concatenation, the output is read in place. Operators
-declare that they cut or join by the trait ``Structural``.
+- A slice whose elements are contiguous in its input's memory is read in place.
+- If each input of a concatenation is contiguous in the output's memory, the inputs are made in
+  place.
+- If the inputs are adjacent already, in the output of a later concatenation, the output is read in
+  place.
+
+Operators declare that they cut (a slice) or join (a concatenation) by the trait ``Structural``.
 """
 
 from __future__ import annotations
@@ -26,14 +29,16 @@ Located = tuple[TensorStorage, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Division:
-    """A recorded slice or concatenation: a value and its parts.
+    """A recorded slice or concatenation: a whole value, and the parts of which it consists or that
+    are cut out of it.
 
     Attributes:
         whole: the input of a slice, or the output of a concatenation.
-        parts: the output of a slice, or the inputs of a concatenation without empty ones; each with
-            its byte offset in the whole's memory.
-        joins: True for a concatenation.
-        steps: the steps that copy the elements.
+        parts: (part, byte offset of the part in the memory of ``whole``) for each part. The part of
+            a slice is its output; the parts of a concatenation are its inputs with elements.
+        joins: True for a concatenation, False for a slice.
+        steps: the steps that copy the elements. They are not needed if the parts are placed in the
+            whole's memory.
     """
 
     whole: TensorStorage
@@ -48,15 +53,16 @@ def division(
     output: TensorStorage,
     steps: Sequence[RecordedStep],
 ) -> Division | None:
-    """Return the division of an operator.
+    """Return the division that an operator makes: the whole value of a slice or concatenation, and
+    its parts.
 
-    Returns None if the operator neither cuts nor joins, or if a part is not contiguous and aligned
-    in the whole's memory.
+    Returns None if the operator is neither. Returns None, too, if a part is not contiguous and
+    aligned in the memory of the whole.
 
     Args:
         op: any operator.
         inputs, output: the operator's operands in their layouts.
-        steps: the steps of its call.
+        steps: the recorded steps of the operator's call.
     """
     kind = info_of(op).structural
     if kind not in ("slice", "concat"):
@@ -71,8 +77,8 @@ def division(
 
 
 def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
-    """Yield each input of the concatenation ``op``, and the index in the output, by dim, at which
-    the input begins.
+    """Yield (input, index) for each input of the concatenation ``op``. The index, by dim, is where
+    the input begins in the output.
     """
     ends = accumulate((part_in.extents[op.axis] for part_in in inputs), initial=0)
     for part, begin in zip(inputs, ends, strict=False):
@@ -80,8 +86,10 @@ def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
 
 
 def _cut(op: Any, x: TensorStorage, y: TensorStorage) -> Iterator[Located]:
-    """Yield the output ``y`` of the slice ``op``, and the index in ``x``, by dim, at which ``y``
-    begins; nothing if a stride of the slice is not 1.
+    """Yield (``y``, index) for the output ``y`` of the slice ``op``. The index, by dim, is where
+    ``y`` begins in the input ``x``.
+
+    Yield nothing if a stride of the slice is not 1.
     """
     if all(step == 1 for step in op.steps):
         rows = zip(op.axes, op.starts, strict=True)
@@ -101,10 +109,12 @@ def _first(start: int | None, size: int) -> int:
 
 
 def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> int | None:
-    """Return the byte offset of a part in the whole's memory; None if not contiguous there.
+    """Return the byte offset of a part in the memory of the whole; None if the part is not
+    contiguous there.
 
-    A part is contiguous if it has one index along each axis before some axis, and all indices along
-    the axes after that one. Blocks are not cut: pads at the end are those of the whole.
+    A part is contiguous if there is an axis such that the part has a single index along each axis
+    before it, and all indices along each axis after it. The part must not cut a block: along a dim
+    with blocks it begins where a block begins, and it ends where a block or the whole ends.
 
     Args:
         whole, part: a value and a part of it.
@@ -129,14 +139,15 @@ def uncopied(
     divisions: Sequence[Division],
     lasting: Collection[TensorStorage],
 ) -> list[RecordedStep]:
-    """Place parts in their wholes where possible; return the steps that are still needed.
+    """Place the parts of slices and concatenations in the memory of their wholes where possible.
 
-    The last concatenation is placed first: earlier ones often join the same values.
+    Returns the steps that are still needed. The last concatenation is placed first, since earlier
+    ones often join the same values.
 
     Args:
         steps: the steps of a plan, in running order.
         divisions: the slices and concatenations among the steps, in the same order.
-        lasting: owners of memory that each run binds: the plan's inputs and outputs.
+        lasting: the storages whose memory each run binds: those of the plan's inputs and outputs.
     """
     idle: set[RecordedStep] = set()
     for divided in reversed([divided for divided in divisions if divided.joins]):
@@ -149,10 +160,11 @@ def uncopied(
 
 
 def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Place a concatenation's output where its inputs are, if these are adjacent in memory.
+    """Place a concatenation's output where its inputs already are, if these are adjacent in one
+    memory. Return True.
 
-    Returns False, with nothing done, if they are not, or if the output is in ``lasting`` or shares
-    memory already.
+    Returns False, and does nothing, if the inputs are not adjacent. The same holds if the output is
+    in ``lasting`` or shares the memory of another value.
     """
     first, _ = divided.parts[0]
     if divided.whole in lasting or divided.whole.root is not divided.whole:
@@ -165,9 +177,10 @@ def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage])
 
 
 def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Place each input of a concatenation in the output's memory, if all have memory of their own.
+    """Place each input of a concatenation in the output's memory. Return True.
 
-    Returns False, with nothing done, if one has not or its memory is in ``lasting``.
+    Returns False, and does nothing, if an input shares the memory of another value, or if its
+    memory is bound or in ``lasting``.
     """
     roots = [part.root for part, _ in divided.parts]
     if len(set(roots)) < len(roots) or divided.whole in roots:
@@ -181,9 +194,10 @@ def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) 
 
 
 def _read_part_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
-    """Place the output of a slice in its input's memory, if the output has memory of its own.
+    """Place the output of a slice in its input's memory. Return True.
 
-    Returns False, with nothing done, if it has not or is in ``lasting``.
+    Returns False, and does nothing, if the output shares the memory of another value or is in
+    ``lasting``.
     """
     [(part, begin)] = divided.parts
     if part in lasting or part.root is not part:

@@ -1,11 +1,11 @@
-"""Call kinds: one recording for all calls that differ in nothing that recording depends on.
+"""Call kinds: one recording serves all calls that are equal in all that recording depends on.
 
 Networks repeat their layers, so each kind of call is recorded once, on stand-ins for its operands.
-A kind is the operator, its fused followers, the variant, and of each operand its element type,
-dims, layout and whether it is constant. Symbolic sizes count by the order in which they first
-occur: such a kind is recorded on symbols of its own, and holds for all sizes that pass the guards
-of its trace. A call that reads the values of constants, or that calls back into Python, has no kind
-and is recorded by itself.
+Calls are of one kind if they have the same operator, fused followers and variant, and if their
+operands agree in element type, dims, layout and in being constant. For symbolic sizes only the
+order counts in which they first occur. Such a kind is recorded on symbols of its own, and holds for
+all sizes for which the guards of its trace hold. A call that reads the values of constants, or that
+calls back into Python, has no kind and is recorded by itself.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from vtensor.language.symbolic.trace import SymbolicSize, substituted
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.execution.steps import Code, Failure, RecordedStep
 
-#: The code of the first symbolic size in a key; others count up from it. No size of a network is so
-#: large.
+#: The number that stands for the first symbolic size in a key; the next sizes have the numbers
+#: after it. No size of a network is so large.
 FIRST_SYMBOL_CODE = 1 << 48
 
-#: The most values of a session's outer trace before the next plan begins another: each recording
-#: of a network may add values.
+#: If a session's outer trace has more values than this, the next plan begins another one: each
+#: recording of a network may add values.
 MAX_OUTER_VALUES = 8192
 
 #: Guards the call kinds of all sessions, for moments; its holder takes no other lock.
@@ -43,10 +43,10 @@ class RecordedOperand(NamedTuple):
     """An input or output of a call.
 
     Attributes:
-        value: its name, element type and dims.
-        layout: the layout in which the call reads or writes it.
-        known: True if it is constant.
-        storage: its memory; None for an output.
+        value: the operand's name, element type and dims.
+        layout: the layout in which the call reads or writes the operand.
+        known: True if the operand is a constant.
+        storage: the operand's memory; None for an output.
     """
 
     value: Value
@@ -69,12 +69,13 @@ class Recorded(NamedTuple):
 
 
 class Key:
-    """The key of a call kind, hashed once.
+    """The key of a call kind: equal for all calls of the kind. Its hash is computed once.
 
     Attributes:
-        parts: the values that are compared; None if a parameter of the operator cannot be hashed.
-        names: the generated names of dims, in order of occurrence; not compared.
-        symbols: the symbolic sizes of the call, in order of occurrence; not compared.
+        parts: the values that are compared. None if a parameter of the operator cannot be hashed;
+            the call then has no kind.
+        names: the generated names of dims, in the order in which the call has them; not compared.
+        symbols: the symbolic sizes, in the order in which the call has them; not compared.
     """
 
     __slots__ = ("_hash", "names", "parts", "symbols")
@@ -96,7 +97,7 @@ class Key:
 
 
 class Keys:
-    """A maker of the keys of one plan's calls.
+    """A function object that makes the key of each call of a plan.
 
     Args:
         threads: the number of threads that kernels are made for.
@@ -142,20 +143,24 @@ class Keys:
 
 
 def _way(variant: Variant) -> Hashable:
-    """Return the parts of a variant that a key has besides layouts: library, device, kernel, and
-    whether it is reference code or approximate.
+    """Return what the key of a call has of the call's variant besides layouts.
+
+    That is the library, device and kernel, and whether the variant is reference code or
+    approximate.
     """
     device = variant.forms[0].device  # all operands are on one device
     return variant.library, device, variant.kernel, variant.reference, variant.inexact
 
 
 def _fused(node: OpNode, names: Names, code: Callable[[SymbolicSize], int]) -> Iterator[Hashable]:
-    """Yield a part of a key for each fused follower of a node: its operator, and for each of its
-    inputs whether it is the result of the operator before it.
+    """Yield what the key of a call has of each fused follower of its node.
+
+    That is the follower's operator, and for each input of the follower whether it is the result of
+    the operator before.
 
     Args:
         node: the node.
-        names, code: replace names of dims and symbolic sizes in keys.
+        names, code: replace names of dims, and symbolic sizes, by what keys have instead.
     """
     value = node.value
     for follower in node.followers:
@@ -170,8 +175,8 @@ class CallKind:
 
     Attributes:
         inputs: the stand-ins of the inputs.
-        recorded: outputs and steps; for a kind with symbols, sizes and native steps are values of
-            ``trace``.
+        recorded: the outputs and the steps. In a kind with symbols, sizes and native steps are
+            values of ``trace``.
         names: the generated names of dims, in the order of ``Key.names``.
         trace: the trace of the kind's symbols; None for a kind without symbols.
     """
@@ -219,14 +224,14 @@ class CallKind:
 
 @dataclass(eq=False)
 class CallUse:
-    """A kind of call in one plan.
+    """The use of a call kind by the calls of one plan.
 
     Attributes:
         kind: the call kind.
-        values: the values of the kind's trace, by place, for the present sizes; empty without a
-            trace.
-        number: returns the size in the plan for a size of the kind's trace.
-        native: returns the plan's native step, or a reference to it, for a step of the kind.
+        values: the values of the kind's trace for the present sizes; a value's place is its index.
+            Empty without a trace.
+        number: returns the plan's size for a size of the kind's trace.
+        native: returns the plan's native step, or a reference to it, for a native step of the kind.
         nodes: names of the nodes that make the calls.
     """
 
@@ -315,8 +320,8 @@ class Symbolic:
         key: the call's key.
         node, operands: the call, whose inputs have storages.
         values: the present value of each of the key's symbols.
-        outer: the trace of calls that depend on no symbol.
-        now: True replaces symbolic sizes by their present values instead.
+        outer: the trace of native calls that depend on no symbol.
+        now: True puts the present values in place of symbolic sizes; there are then no new symbols.
 
     Attributes:
         trace: the new trace.
@@ -362,14 +367,19 @@ class Symbolic:
 
 
 class CallKinds:
-    """The call kinds of a session, and the outer trace: native calls that depend on no symbol."""
+    """The call kinds of a session, and its outer trace. The outer trace has the native calls that
+    depend on no symbol.
+    """
 
     def __init__(self) -> None:
         self._kinds: dict[Key, list[CallKind | None]] = {}
         self._outer = NativeTrace()
 
     def outer(self) -> NativeTrace:
-        """Return the outer trace for another plan; drop a long one, with all kinds, for a new."""
+        """Return the outer trace, to which the recording of another plan adds native calls.
+
+        If the trace is too long, a new one replaces it, and all call kinds are dropped.
+        """
         with _kinds_lock:
             before = self._kinds
             if len(self._outer.values) > MAX_OUTER_VALUES:
@@ -379,9 +389,10 @@ class CallKinds:
         return outer
 
     def of(self, key: Key) -> Sequence[CallKind | None]:
-        """Return the kinds of a key; a key with symbols may have several, with other guards.
+        """Return the call kinds of a key. A key with symbols may have several, whose guards hold
+        for different sizes.
 
-        None in the list says that calls with this key have no kind: each is recorded by itself.
+        If None is in the list, calls with this key have no kind, and each is recorded by itself.
         """
         with _kinds_lock:
             return tuple(self._kinds.get(key, ()))

@@ -1,9 +1,10 @@
-"""Lifetimes of memory: the first and last step of each piece, and pieces that steps reuse.
+"""Lifetimes of memory: the first and last step that need each piece, and pieces that several values
+use in turn.
 
-The memory of a value is needed from the first step that touches it to the last; scratch by its own
-step alone. Where an invoker allows it, a step that is the last reader of an operand writes its
-output over the operand: both are then one piece, from the operand's first step to the output's
-last.
+The memory of a value is needed from the first step that touches it to the last such step. Scratch
+is needed by its own step only. A step that is the last reader of an operand may write its output
+over the operand, if the invoker declares so. Operand and output are then one piece, needed from the
+operand's first step to the output's last.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Lifetimes:
     """The lifetimes of all memory of a plan.
 
     Attributes:
-        of: each lifetime, by the storage that owns the memory.
-        scratch: the lifetimes of scratch, by (index of the step, index of the slot).
+        of: the lifetime of each memory, by the storage that owns it.
+        scratch: the lifetime of each scratch slot, by (index of the step, index of the slot).
     """
 
     of: dict[TensorStorage, Lifetime]
@@ -60,8 +61,8 @@ def lifetimes(
 
     Args:
         steps: the steps, in running order.
-        lent: owners of memory outside the arena: inputs, constants.
-        lasting: owners whose memory is needed after the last step: outputs.
+        lent: the storages that own memory outside the arena: inputs and constants.
+        lasting: the storages whose memory is needed after the last step: outputs.
     """
     last = _last_steps(steps)
     times = Lifetimes({}, {})
@@ -102,10 +103,10 @@ def _donors(
     times: Lifetimes,
     lasting: Collection[TensorStorage],
 ) -> Iterator[Lifetime]:
-    """Yield the lifetimes of operands that a step's output may overwrite.
+    """Yield the lifetimes of the operands whose memory a step may overwrite with its output.
 
-    Such an operand has the layout of the output, is in the arena, and is read neither after this
-    step nor by it in another layout.
+    Such an operand has the layout of the output and is in the arena. No later step reads it, and
+    this step reads it in no other layout.
 
     Args:
         step, index: the step and its index.

@@ -11,9 +11,10 @@ from vtensor.runtime.execution.steps import RecordedStep
 def needed(
     steps: Sequence[RecordedStep], outputs: Iterable[TensorStorage]
 ) -> tuple[RecordedStep, ...]:
-    """Return the steps that write memory which a later step or an output reads.
+    """Return the steps that outputs need: they write memory that a later needed step or an output
+    reads.
 
-    Call-backs and steps that write nothing stay, since their effects are unknown.
+    Call-backs and steps that write nothing stay, because their effects are unknown.
 
     Args:
         steps: the steps, in running order.

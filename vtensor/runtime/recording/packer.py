@@ -1,8 +1,10 @@
-"""The packer: executes rows of a packing table, for first plans and for plans from the cache.
+"""The packer: it packs constants as the rows of a packing table say, for a first plan and for a
+plan from the cache.
 
-A native thread reads and packs weights, touches the pages that they go to, and compiles kernels,
-concurrently with recording; none of that needs Python. The calling thread helps at the end, and
-waits. It also packs constants that native code cannot pack, and large ones, on all threads.
+While the calling thread records, a native thread reads and packs weights, touches the pages of
+memory for them, and compiles kernels. None of that needs Python. At the end the calling thread
+helps and waits. It also packs large constants, on all threads, and those that native code cannot
+pack.
 """
 
 from __future__ import annotations
@@ -38,18 +40,21 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Fewest bytes whose pages are touched early: a few page faults take less time than a thread.
+#: The fewest bytes of weights whose pages a thread touches early. For fewer, the page faults take
+#: less time than a thread.
 MIN_BYTES_TOUCHED = 4 << 20
 
-#: Most bytes whose pages are touched early: later ones would come too late.
+#: The most bytes of weights whose pages are touched early. Further pages would be touched too late.
 MAX_BYTES_TOUCHED = 1 << 29
 
-#: Fewest bytes of a row in a file that are worth a system call of their own.
+#: The fewest bytes of a row (a contiguous range of a file) that are worth a system call of their
+#: own.
 MIN_ROW_BYTES = 1 << 9
 
 
 class Expected:
-    """Memory for weights, allocated before their layouts are known; a thread touches the pages.
+    """Memory for weights, allocated before the weights' layouts are known. A thread touches its
+    pages meanwhile.
 
     Args:
         nbytes: the bytes of the weights in their file.
@@ -69,7 +74,9 @@ class Expected:
         return os.getpid() != self._process
 
     def room(self, nbytes: int) -> Array:
-        """Return ``nbytes`` of the memory and give the other touched pages back to the system."""
+        """Return ``nbytes`` bytes of the memory. Pages that were touched beyond these go back to
+        the system.
+        """
         self.thread.leave_pages()
         self._arena.grow(nbytes)
         self._arena.leave(nbytes)
@@ -77,16 +84,19 @@ class Expected:
 
 
 class FileSlice(NamedTuple):
-    """A part of an array in a file that native code can read: some rows, perhaps multiplied.
+    """A part of an array in a file, as native code can read it: some rows of bytes with equal
+    distances.
+
+    The elements may have to be multiplied by factors.
 
     Attributes:
         stretch: the bytes of the array in its file.
         offset: the offset of the part's first row in the array, in bytes.
-        rows: the number of rows.
-        row: the bytes of a row.
-        step: the bytes from the begin of a row to the begin of the next.
-        factors: f64 factors of the part's elements, and how many adjacent elements each factor
-            multiplies; None if elements are not multiplied.
+        rows: the number of rows (contiguous ranges of bytes) of the part.
+        row: the number of bytes of a row.
+        step: the distance in bytes between the begins of two consecutive rows.
+        factors: the factors of the part's elements as floats, and the number of adjacent elements
+            that each factor multiplies; None if elements are not multiplied.
     """
 
     stretch: Stretch
@@ -103,22 +113,23 @@ class FileSlice(NamedTuple):
 
     @property
     def place(self) -> tuple[OpenFile, int, int, int, int]:
-        """The ``source`` argument of ``_replay.Aside.run``: the file, the offset of the part in the
-        file, and ``rows``, ``row``, ``step``.
+        """The part as the argument ``source`` of ``_replay.Aside.run``: the file, the part's offset
+        in the file, ``rows``, ``row`` and ``step``.
         """
         begin = self.stretch.offset + self.offset
         return self.stretch.file, begin, self.rows, self.row, self.step
 
     @property
     def is_whole(self) -> bool:
-        """True if the part is the whole array, without factors."""
+        """True if the part is the whole array and its elements are not multiplied by factors."""
         return self.offset == 0 and self.nbytes == self.stretch.nbytes and self.factors is None
 
     @classmethod
     def of(cls, row: ConstantRow) -> FileSlice | None:
-        """Return the part of a file that a row of the packing table reads.
+        """Return the part of a file that has the source elements of a row of the packing table.
 
-        Returns None if the array is in memory, or if native code cannot make the row's changes.
+        Returns None if the source array is in memory, or if native code cannot make the changes of
+        the row.
         """
         source, step_input = row.source, row.step_input
         stretch = source.reader if isinstance(source, Original) else None
@@ -151,10 +162,11 @@ class FileSlice(NamedTuple):
 
 
 def _spread(factor: Any, sizes: Sequence[int]) -> tuple[list[float], int] | None:
-    """Return the numbers of a factor in order, and how many adjacent elements each multiplies.
+    """Return the elements of the array ``factor`` in order, and the number of adjacent elements
+    that each multiplies.
 
-    Returns None if the factor's axes of size other than 1 are not adjacent, or do not have the
-    array's sizes.
+    Returns None if the axes of ``factor`` that are not of size 1 are not adjacent, or if their
+    sizes differ from those of the multiplied array.
 
     Args:
         factor: the array of factors, with an axis for each axis of the multiplied array.
@@ -175,9 +187,9 @@ class _Work(NamedTuple):
     Attributes:
         row: its row of the packing table.
         step: packs it; None if its array is stored unchanged.
-        storage: its storage, which is bound to ``room`` at the end.
+        storage: the constant's storage. It is bound to ``room`` when the constant is packed.
         room: the memory for it.
-        done: called at the end; None for nothing.
+        done: called when the constant is packed; None calls nothing.
     """
 
     row: ConstantRow
@@ -200,7 +212,7 @@ class _Work(NamedTuple):
         """Bind the constant to its memory and call ``done``.
 
         Args:
-            lost: True if subnormals were set to zero.
+            lost: True if subnormal elements of the constant were set to zero.
         """
         self.storage.forget()
         self.storage.bind(self.room)
@@ -213,8 +225,8 @@ class Packer:
 
     Args:
         thread: packs and compiles; None if the calling thread does both.
-        checks_finite: True checks that folded constants are finite: arrays may differ from those
-            that the plan was chosen for, and products may be infinite.
+        checks_finite: True checks that folded constants (multiplied by factors) are finite. It is
+            needed if arrays may differ from those for which the plan was chosen.
     """
 
     def __init__(self, thread: _replay.Aside | None = None, checks_finite: bool = False) -> None:
@@ -248,17 +260,20 @@ class Packer:
         input_storage: TensorStorage | None = None,
         done: Done | None = None,
     ) -> TensorStorage:
-        """Return the storage of a constant; if the thread packs it, the first use waits for that.
+        """Pack a constant and return its storage. If the thread packs it, the first use of the
+        storage waits until that is done.
 
         Args:
             row: the constant's row of the packing table.
-            step: packs the constant; None if its array is stored unchanged.
+            step: the packing step; None if the source array is stored unchanged.
             room: the memory for the constant.
-            input_storage: the input of the step; None if the row's array is to be read.
+            input_storage: the storage that the packing step reads; None to read the source array of
+                ``row``, the constant's row of the packing table.
             done: called once the constant is packed.
 
         Raises:
-            VTensorError, ValueError: the constant is packed now, which fails as ``wait`` does.
+            VTensorError, ValueError: the thread cannot pack the constant, so it is packed now, with
+                the errors of ``wait``.
         """
         storage = _storage(row.value)
         work = _Work(row, step, storage, room, done)
@@ -292,11 +307,14 @@ class Packer:
         return room
 
     def _starts(self, work: _Work, input_storage: TensorStorage | None) -> bool:
-        """Let the thread pack a constant or read its array; return False if the thread cannot.
+        """Let the thread pack a constant, or read its source array from the file. Return True.
+
+        Returns False if the thread can do neither.
 
         Args:
             work: the constant.
-            input_storage: the input of the packing step; None if the row's array is to be read.
+            input_storage: the storage that the packing step reads; None to read the source array of
+                ``work.row``, the constant's row of the packing table.
         """
         row, step, room, thread = work.row, work.step, work.room, self._thread
         if thread is None or step is None:
@@ -328,7 +346,8 @@ class Packer:
 
         Args:
             work: the constant.
-            input_storage: the input of the packing step; None if the row's array is to be read.
+            input_storage: the storage that the packing step reads; None to read the source array of
+                ``work.row``, the constant's row of the packing table.
 
         Raises:
             ModelError: a file was changed, or cannot be read.
@@ -379,10 +398,11 @@ class Packer:
         return self._checks_finite and row.is_folded
 
     def _check_finite(self, row: ConstantRow, memory: Array) -> None:
-        """Check that a folded constant is finite, unless the plan was chosen for its array.
+        """Check that the elements of a folded constant (multiplied by a factor) are finite.
 
-        The check runs on one thread: a thread team of the calling thread would outlive it, and
-        libgomp's threads hardly spin while teams have more threads than there are processors.
+        There is no check if the plan was chosen for this very array. The check runs on one thread:
+        a thread team of the calling thread would outlive it, and libgomp's threads hardly spin
+        while teams have more threads than there are processors.
 
         Args:
             row: the constant's row of the packing table.
@@ -417,13 +437,13 @@ def _error(why: Exception, step: PackingStep | None) -> VTensorError:
 
 
 def _clear_subnormals(memory: Array) -> bool:
-    """Set subnormal floats of a packed factor to zero; return whether there were any.
+    """Set subnormal elements to zero in the memory of a constant that is a factor of products.
 
-    Products with subnormals are slow, and add nothing to a sum with other terms unless the other
-    factor is beyond 1e30.
+    Returns whether there were any. Products with subnormals are slow. They add nothing to a sum
+    with other terms, unless the other factor is beyond 1e30.
 
     Args:
-        memory: the bytes of the factor, of 32-bit floats.
+        memory: the bytes of the constant, whose elements are 32-bit floats.
     """
     from vtensor.runtime import _replay
 

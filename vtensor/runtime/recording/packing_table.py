@@ -1,8 +1,9 @@
-"""The packing table of a plan: how each constant that its steps read is made.
+"""The packing table of a plan: for each constant that the plan's steps read, a row that says how it
+is made.
 
-A row has an array, the changes made to it in order, and the native step that packs the result into
-the layout of a kernel. A cache entry has the same rows: with the name of a large array of the
-model, a trace row for a native step, and the bytes of every other constant.
+A row has a source array, the changes made to it in order, and the native step that packs the result
+into the layout of a kernel. A cache entry has the same rows in another form: the name of a large
+array of the model with a trace row for the native step, or the packed bytes of any other constant.
 """
 
 from __future__ import annotations
@@ -25,22 +26,26 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
 
-#: Fewest bytes of a constant that all threads pack.
+#: The fewest bytes of a constant that is packed by all threads; smaller constants are packed by
+#: one.
 LARGE_BYTES = 1 << 24
 
-#: Slots of a packing step other than scratch; scratch is given as its number of bytes.
+#: The input and the output among the slots of a packing step. A slot for scratch is given as its
+#: number of bytes.
 SOURCE, TARGET = "source", "target"
 
 
 class PackingStep(NamedTuple):
-    """The step that packs a constant into its layout, once.
+    """The step that converts a constant to the layout that a plan's steps read. It runs once.
 
     Attributes:
         native: the native step; None if ``run`` packs the constant.
-        slots: the native step's slots: SOURCE, TARGET, or a number of bytes of scratch.
+        slots: for each slot of the native step: SOURCE (the input), TARGET (the packed constant),
+            or the number of bytes of scratch.
         node: the name of the node, for error messages.
         reword: turns the step's own words into the message of an error that its operands caused.
-        run: packs an input storage into a buffer, in Python; None for a native step.
+        run: a Python function that packs an input storage into a buffer; None if ``native`` packs
+            the constant.
     """
 
     native: Any
@@ -54,9 +59,10 @@ class SavedStep(NamedTuple):
     """A native packing step as data.
 
     Attributes:
-        calls: the trace of the native calls, or the rows of an entry as data.
+        calls: the trace of native calls that makes the step, or its rows as data of an entry.
         place: the place of the step on the trace.
-        slots: the step's slots: SOURCE, TARGET, or a number of bytes of scratch.
+        slots: for each slot of the step: SOURCE (the input), TARGET (the packed constant), or the
+            number of bytes of scratch.
     """
 
     calls: NativeTrace | Data
@@ -69,14 +75,15 @@ class ConstantRow:
     """One constant of a plan.
 
     Attributes:
-        source: an array of this process, or the ``Original`` that holds an array of the model.
-        changes: the functions applied to the array before it is packed, in order.
+        source: the source array, or the ``Original`` that holds it if it is an array of the model.
+        changes: the functions applied to the source array before it is packed, in order.
         step_input: the type, dims and layout of the changed array, which the packing step reads.
         value: the type, dims and layout that the plan's steps read; ``step_input`` if no step packs
             the constant.
-        factor: True if the constant is a factor of products and nothing else.
-        in_place: True if the array itself is read; else the constant is in packed memory.
-        saved: the packing step as data; None without a step, or if it cannot be saved.
+        factor: True if the constant is used only as a factor of products.
+        in_place: True if steps read the source array itself; False if the constant is in packed
+            memory.
+        saved: the packing step as data; None if there is no step or it cannot be saved.
     """
 
     source: Array | Original
@@ -89,7 +96,9 @@ class ConstantRow:
 
     @property
     def key(self) -> Hashable:
-        """An identity: constants with equal keys have the same bytes, while their arrays live."""
+        """A key of the constant's bytes: constants with equal keys have equal bytes, as long as
+        their source arrays live.
+        """
         source = self.source
         change: Hashable = None
         for applied in self.changes:

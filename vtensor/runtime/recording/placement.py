@@ -24,17 +24,17 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the memory of a plan is: in the arena, in memory that each run binds, or in constants.
+    """The places of a plan's memory: in the arena, in memory that each run binds, or in constants.
 
     Attributes:
         steps: the steps, in running order.
-        bound: owners of memory that each run binds: inputs, then outputs.
-        hosts: for a storage that uses an output's memory, that output.
+        bound: the storages whose memory each run binds: inputs, then outputs.
+        hosts: for each storage that uses the memory of an output, that output's storage.
         offsets: the offsets of storages in the arena, in bytes.
         scratch: the offsets of scratch in the arena, in bytes, by (index of the step, index of the
             slot).
         nbytes: the bytes of the arena.
-        live: the most bytes that are live at one step: no arena could be smaller.
+        live: the most bytes of the arena in use at one step. No arena could be smaller.
     """
 
     steps: Sequence[RecordedStep]
@@ -59,12 +59,13 @@ class Placement:
         return _replay.Program(regions, self.placed(constants), repeatable=True)
 
     def placed(self, constants: Sequence[TensorStorage]) -> list[tuple[object, list[Place]]]:
-        """Return each step with (region, byte offset) of each slot; a call-back has no slots.
+        """Return (step, slots) for each step. Slots are (region, byte offset in the region) for
+        each slot of a native step; a call-back has none.
 
-        Region 0 is the arena; the memory that runs bind and then the constants follow.
+        Region 0 is the arena. The regions of memory that runs bind follow, then those of constants.
 
         Args:
-            constants: the owners of constants' memory, in the order of their regions.
+            constants: the storages that own the memory of constants, in the order of their regions.
         """
         where = {storage: region for region, storage in enumerate([*self.bound, *constants], 1)}
 
@@ -87,7 +88,7 @@ class Placement:
         return steps
 
     def constants(self) -> list[TensorStorage]:
-        """Return the owners of constants' memory, each once."""
+        """Return the storages that own the memory of the constants that steps read, each once."""
         roots = {
             slot.root: None
             for step in self.steps
@@ -128,7 +129,7 @@ def place(
 
     Args:
         steps: the steps, in running order.
-        inputs, outputs: owners of the memory that each run binds.
+        inputs, outputs: the storages whose memory each run binds.
     """
     arrangement = arranged(steps, inputs, outputs)
     begins, nbytes = offsets([lifetime.piece for lifetime in arrangement.ours])
@@ -151,9 +152,9 @@ class Arranged:
 
     Attributes:
         lifetimes: the lifetimes of all memory in the arena or in an output.
-        hosts: for a storage that uses an output's memory, that output.
-        away: the lifetimes in an output's memory.
-        ours: the lifetimes in the arena.
+        hosts: for each storage that uses the memory of an output, that output's storage.
+        away: the lifetimes of values that are in an output's memory.
+        ours: the lifetimes of values and scratch that are in the arena.
     """
 
     lifetimes: Lifetimes
@@ -165,11 +166,12 @@ class Arranged:
 def arranged(
     steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
 ) -> Arranged:
-    """Return the lifetimes of all memory that steps touch.
+    """Return the lifetimes of all memory that steps touch, divided into memory of outputs and
+    memory of the arena.
 
     Args:
         steps: the steps, in running order.
-        inputs, outputs: owners of the memory that each run binds.
+        inputs, outputs: the storages whose memory each run binds.
     """
     constants = {
         slot.root

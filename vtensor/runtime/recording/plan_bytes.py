@@ -46,9 +46,10 @@ def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
 
 
 def pieces(graph: LoweredGraph) -> Iterator[Piece]:
-    """Yield the memory of each value, from the node that makes the value to its last reader.
+    """Yield the memory of each value as a piece, needed from the node that makes the value to the
+    value's last reader.
 
-    First and last are indices of nodes. Outputs are left out.
+    The fields ``first`` and ``last`` are indices of nodes here. Outputs of the graph are left out.
     """
     of = {name: name for name in graph.values}  # for each value, the owner of its memory
     makers, last = dict[str, int](), dict[str, int]()
@@ -70,9 +71,9 @@ def pieces(graph: LoweredGraph) -> Iterator[Piece]:
 
 
 def _maker(graph: LoweredGraph, value: str) -> str:
-    """Return the node that makes a value, with its operator, or "input" or "constant" and its name.
+    """Return a text that says what makes a value, for messages.
 
-    The text is for messages.
+    It is the operator and the name of a node, or "input" or "constant" and the name of the value.
     """
     for node in graph.nodes:
         if value in node.outputs:

@@ -1,9 +1,9 @@
-"""The recorder: runs every invoker once and records the library's steps.
+"""The recorder: it runs the invoker of each node once and records the library's steps.
 
-A lowered graph is recorded on numbers, or on symbolic sizes; the same code does both. Calls of one
+The sizes of the lowered graph may be numbers or symbols; the same code records both. Calls of one
 kind are recorded once (``call_kinds.py``). All native calls go through traces, so that a recording
-can be saved, and evaluated for other sizes. Constants are packed once, while the graph is recorded;
-all other values get their memory when all steps are known.
+can be saved, and evaluated for other sizes. Constants are packed once, while the graph is recorded.
+All other values get their memory when all steps are known.
 """
 
 from __future__ import annotations
@@ -62,16 +62,19 @@ if TYPE_CHECKING:
 
 _log = logger(__name__)
 
-#: The source number of the graph's trace; call kinds have the numbers after it.
+#: The source number tells from which trace a value comes: 0 is the graph's trace; the traces of
+#: call kinds have the numbers after it.
 GRAPH = 0
 
 
 class MemoryTrace(Trace):
-    """The memory trace: its symbols are sizes of the graph and memory sizes of call kinds.
+    """The memory trace of a symbolic plan. Its symbols stand for sizes of the graph and for byte
+    counts of call kinds.
 
     Attributes:
-        sources: the origin of each symbol: the source number of its trace (``GRAPH`` or that of a
-            call kind), and its place on that trace.
+        sources: for each symbol, the value that it stands for: the source number of a trace
+            (``GRAPH`` for the graph's, n for that of the n-th call kind), and the value's place on
+            that trace.
     """
 
     def __init__(self) -> None:
@@ -81,11 +84,11 @@ class MemoryTrace(Trace):
         self._origins: dict[int, int] = {}
 
     def number(self, source: int, place: int, value: int) -> SymbolicSize:
-        """Return the symbol for a number of another trace.
+        """Return the symbol of this trace that stands for a value of another trace.
 
         Args:
-            source, place: the source number of that trace, and the place of the number on it.
-            value: the present value of the number.
+            source, place: the source number of the other trace, and the place of the value on it.
+            value: the present number of that value.
         """
         known = self._numbers.get((source, place))
         if known is None:
@@ -95,10 +98,11 @@ class MemoryTrace(Trace):
         return known
 
     def origin(self, size: SymbolicSize) -> int:
-        """Return the place of a symbol on the trace that the symbol comes from.
+        """Return the place, on the graph's trace or a call kind's, of the value that a symbol
+        stands for.
 
         Raises:
-            NotTraced: the size was computed on this trace.
+            NotTraced: the size is no symbol but was computed on this trace.
         """
         if size.place not in self._origins:
             raise NotTraced("a size of the graph is computed while it is recorded")
@@ -139,16 +143,16 @@ class Recorder:
         graph: the checked and optimised graph; its sizes may be symbols of a memory trace.
         constants: arrays of the graph's constants by name.
         workspace: holds constants and call kinds of the session's other plans.
-        confirming: True if variants come from a choice for other sizes: libraries are asked again
-            whether they accept their nodes.
+        confirming: True if the variants come from a choice for other sizes. Libraries are then
+            asked again whether they accept their nodes.
         memory: the trace of the graph's sizes; None if they are numbers.
-        known: the values of traces that were evaluated already; new ones are added.
+        known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
         symbolic: names of the values whose elements depend on symbols.
 
     Attributes:
-        kinds: the kinds of calls that depend on symbols, in the order of their source numbers.
+        kinds: the uses of call kinds that depend on symbols, in the order of their source numbers.
         symbolic: the constants that depend on symbols, by storage.
-        alone: names of the nodes whose calls have no call kind.
+        alone: the names of the nodes whose calls have no call kind and are recorded by themselves.
         outer: the trace of native calls that depend on no symbol.
     """
 
@@ -197,7 +201,7 @@ class Recorder:
         self.symbolic: dict[TensorStorage, DeferredConstant] = {}
         self.alone: set[str] = set()
         self._divisions: list[Division] = []
-        #: How many nodes and outputs have not yet read each constant, by name.
+        #: By name of a constant, the number of nodes and outputs that have not yet read it.
         self._readers = Counter(
             name
             for names in (*(node.inputs for node in graph.nodes), graph.outputs.values())
@@ -250,7 +254,9 @@ class Recorder:
             self.packer.close()  # call-backs keep the recorder, and so the packer, alive
 
     def _storage(self, value: Value) -> TensorStorage:
-        """Return a value's storage; that of a constant is made on the first request."""
+        """Return the storage of a value. The storage of a constant is made when it is first
+        requested.
+        """
         if value.name not in self.storages:
             if value.name in self._without:
                 storage = self._deferred(value, DeferredConstant(value))
@@ -260,11 +266,13 @@ class Recorder:
         return self.storages[value.name]
 
     def _deferred(self, value: Value, constant: DeferredConstant) -> TensorStorage:
-        """Return a storage for a constant that depends on symbols; reading it raises NotTraced.
+        """Return a storage for a constant whose elements depend on symbols, after some Transforms.
+
+        Reading its elements raises NotTraced.
 
         Args:
-            value: the constant, after the Transforms so far.
-            constant: the constant, with these Transforms.
+            value: the name, type, dims and layout of the constant after the Transforms.
+            constant: the constant before them, and the Transforms.
         """
         tensor = VTensor(value.dtype, value.dims)
         storage = TensorStorage.deferred(_no_values, tensor, value.layout)
@@ -272,12 +280,12 @@ class Recorder:
         return storage
 
     def _operand(self, value: Value, layout: Layout) -> RecordedOperand:
-        """Return a value as an operand of a call.
+        """Return a value as the operand of a call, in the layout that the call's variant has for
+        it.
 
         Args:
             value: the value.
-            layout: the layout of the call's variant, equal to the value's but perhaps spelled
-                otherwise.
+            layout: that layout. It equals the layout of the value, but its text may differ.
         """
         storage = self._storage(value)
         if storage.layout != layout:  # another spelling of an equal layout
@@ -371,9 +379,11 @@ class Recorder:
         inputs: Sequence[RecordedOperand],
         outputs: Sequence[RecordedOperand],
     ) -> CallUse | None:
-        """Return this plan's use of a kind of a call with symbols, whose guards hold for the sizes.
+        """Return this plan's use of a call kind with symbols whose guards hold for the present
+        sizes.
 
-        A new kind is recorded if no guards hold. Returns None if it cannot be recorded on symbols.
+        If the key has no such kind, a new one is recorded. Returns None if the call cannot be
+        recorded on symbols.
 
         Args:
             key: the call's key.
@@ -419,13 +429,14 @@ class Recorder:
         count: int,
         numbers: Sequence[int],
     ) -> CallKind | None:
-        """Record a call on symbols of its own and return its kind; None if that cannot be done.
+        """Record a call on symbols of its own and return its call kind; None if it cannot be
+        recorded so.
 
         Args:
             key: the call's key.
             node, operands: the call; its outputs follow its inputs.
-            count: the number of inputs.
-            numbers: the present values of the key's symbols.
+            count: the number of inputs among ``operands``.
+            numbers: the present value of each symbol of the key.
 
         Raises:
             VTensorError: the library declines the call on the present sizes.
@@ -482,7 +493,8 @@ class Recorder:
         )
 
     def _take(self, names: Sequence[str], recorded: Recorded) -> None:
-        """Add a node's steps to those of the graph, and its outputs' storages.
+        """Add the steps of a node to those of the graph, and the storages of the node's outputs to
+        those of the graph's values.
 
         Args:
             names: the names of the outputs.
@@ -492,9 +504,10 @@ class Recorder:
         self.storages |= zip(names, recorded.outputs, strict=False)
 
     def _refuse(self, node: OpNode, why: str) -> None:
-        """Note why a library declines a node as chosen, so that recording can go on.
+        """Note that a library declines a node in the variant that was chosen, and why. Recording
+        then goes on.
 
-        Its outputs get storages that no step writes.
+        The outputs of the node get storages that no step writes.
         """
         self.refused[node.name] = why
         for name in node.outputs:
@@ -511,9 +524,10 @@ class Recorder:
         return node.input in self._without or self.storages.get(node.input) in self.symbolic
 
     def _ahead(self, node: TransformNode) -> None:
-        """Pack the constant that a Transform makes of another constant.
+        """Execute a Transform of a constant: pack the constant that it makes.
 
-        If the latter depends on symbols, the Transform is only noted.
+        If the elements of its input depend on symbols, the Transform is only noted, to be executed
+        for each combination of sizes.
         """
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         before = self.symbolic.get(self._storage(source)) if self._is_symbolic(node) else None
@@ -531,7 +545,7 @@ class Recorder:
 
 
 class ConstantsWithout(Computed):
-    """The constants of a graph, ``constants``, without those named in ``without``."""
+    """The constants of a graph (``constants``) except those named in ``without``."""
 
     def __init__(self, constants: Mapping[str, Any], without: frozenset[str]) -> None:
         super().__init__(constants)
@@ -555,12 +569,15 @@ def _room(nbytes: int) -> np.ndarray[Any, Any]:
 def packing_step(
     node: TransformNode, row: ConstantRow, input_storage: TensorStorage | None = None
 ) -> PackingStep:
-    """Return the packing step of a constant: one native step, or a Python function if several.
+    """Return the packing step of a constant, from the steps that a library records for a Transform.
+
+    It has a native step if there is only one; otherwise a Python function that runs all of them.
 
     Args:
         node: the Transform that makes the constant.
         row: the constant's row of the packing table.
-        input_storage: the input of the step; None if the row's array is to be read.
+        input_storage: the storage that the packing step reads; None to read the source array of
+            ``row``, the constant's row of the packing table.
 
     Raises:
         VTensorError: the library declines the Transform.
@@ -604,7 +621,7 @@ def _recording(node: LoweredNode, last_output: Value) -> Record:
 
     Args:
         node: the node.
-        last_output: its last output, the only one of a Transform.
+        last_output: the last output of the node; a Transform has no other.
     """
     if isinstance(node, OpNode):
         return partial(_recorded, node)
@@ -666,10 +683,11 @@ def _check_outputs(
     names: Sequence[str],
     outputs: Sequence[TensorStorage],
 ) -> None:
-    """Check that a call's steps touch every output: otherwise a run would deliver garbage.
+    """Check that the steps of a call touch every output. Otherwise a run would deliver arbitrary
+    memory.
 
     Args:
-        what: the node and its library, for the message.
+        what: the node and its library, as text for the error message.
         steps: the steps.
         names, outputs: the names and storages of the outputs.
 

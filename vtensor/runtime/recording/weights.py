@@ -1,6 +1,7 @@
-"""The packed constants of a session: each stored once, in the order in which steps read them.
+"""The packed constants of a session. Each is stored once; those of a plan are stored in the order
+in which its steps read them.
 
-Plans that need a constant in the same layout share its memory, which is freed with the last of
+Plans that need a constant in the same layout share its memory. The memory is freed with the last of
 these plans.
 """
 
@@ -36,20 +37,25 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Largest constant, in bytes, that is copied next to packed ones. Larger ones are read in place,
-#: except for those that a pass computes: each plan would compute them for itself.
+#: The most bytes of a constant that is copied next to packed ones. Larger constants are read in
+#: place. Those that a pass computes are copied all the same: otherwise each plan would compute them
+#: for itself.
 SMALL_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A packed constant: a constant in a kernel's layout.
+    """A constant in the layout that kernels read.
+
+    An object that ``Weights.hold`` returns is an exception: it stands for the memory of all
+    constants of a plan.
 
     Attributes:
-        storage: its storage.
-        row: its row of the packing table, which keeps the source array alive, and so its address;
-            None for the memory of a plan as a whole.
-        memory: the memory of all constants that were packed together with it.
+        storage: the storage of the constant; from ``Weights.hold``, a storage of all bytes of
+            ``memory``.
+        row: the constant's row of the packing table, which keeps the source array alive and so its
+            address; from ``Weights.hold``, None.
+        memory: the memory of all constants that were packed together with this one.
     """
 
     storage: TensorStorage
@@ -66,7 +72,8 @@ class Weights:
     """The packed constants of a session; each is freed with the last plan that uses it.
 
     Attributes:
-        packed: constants by ``ConstantRow.key``, and the memory of plans by ``id(memory)``.
+        packed: the constants by ``ConstantRow.key``; and the objects from ``hold`` by the ``id`` of
+            their memory.
     """
 
     def __init__(self) -> None:
@@ -81,9 +88,8 @@ class Weights:
         return sum({id(packed.memory): packed.memory.nbytes for packed in have}.values())
 
     def hold(self, memory: Array) -> Packed:
-        """Return an object that makes ``nbytes`` count the memory of a plan's constants.
-
-        The memory is counted as long as the object is alive.
+        """Return an object that stands for the memory of a plan's constants. As long as it lives,
+        ``nbytes`` counts this memory.
         """
         whole = TensorStorage("u8", {"N": memory.nbytes}, Layout.plain("N"), Buffer(memory), True)
         self.packed[id(memory)] = packed = Packed(whole, None, memory)
@@ -96,12 +102,15 @@ class PlanWeights:
     Args:
         graph: the lowered graph, which says which constants are read, in which order and layouts.
         constants: the arrays of constants, by name.
-        packed: the packed constants of all plans, by ``ConstantRow.key``; new ones are added.
-        room_of: returns new memory of some bytes for the constants that this plan packs.
+        packed: the packed constants of all plans of the session, by ``ConstantRow.key``. New ones
+            are added.
+        room_of: takes a number of bytes and returns new memory for the constants that this plan
+            packs.
 
     Attributes:
-        nbytes: the bytes of packed constants that the plan reads, also of other plans.
-        factors: names of the constants that are factors of products and nothing else.
+        nbytes: the bytes of the packed constants that the plan reads, including those that other
+            plans packed.
+        factors: the names of the constants that are used only as factors of products.
         calls: the trace of the native calls of packing steps.
     """
 
@@ -116,11 +125,12 @@ class PlanWeights:
         self._sources = {node.output: node.input for node in graph.ahead()}
         self.factors, self.calls = factors_of(graph), NativeTrace()
         self._have: dict[str, Packed] = {}
-        #: Rows of arrays that are read in place, by storage, as long as a step uses the storage.
+        #: Rows of constants that are read in place, by storage, for as long as a step uses the
+        #: storage.
         self._in_place: WeakKeyDictionary[TensorStorage, ConstantRow] = WeakKeyDictionary()
         self._offsets: dict[str, int] = {}
         room = 0
-        #: How many constants of a source are not packed yet, by the source's id.
+        #: By ``id`` of a source array, the number of its constants that are not packed yet.
         self._unpacked: Counter[int] = Counter()
         for value in self._read(graph):
             row = self.row(value)
@@ -138,7 +148,9 @@ class PlanWeights:
         self._memory = room_of(room)
 
     def _read(self, graph: LoweredGraph) -> Iterator[Value]:
-        """Yield the constants that are packed into adjacent memory, in reading order."""
+        """Yield the constants that are stored in packed memory, one after another in the order in
+        which nodes read them.
+        """
         for node in graph.operators:
             for value in (graph.values[name] for name in node.inputs):
                 if not value.constant or self._root(value.name) not in self._constants:
@@ -148,14 +160,16 @@ class PlanWeights:
                     yield value
 
     def _root(self, name: str) -> str:
-        """Return the name of the constant before all Transforms of which ``name`` is the result."""
+        """Return the name of the constant from which Transforms make the constant ``name``;
+        ``name`` itself if none makes it.
+        """
         while name in self._sources:
             name = self._sources[name]
         return name
 
     def source(self, name: str) -> Array | Original:
-        """Return the array, or the ``Original``, that a constant is made of by passes and
-        Transforms.
+        """Return the source array of a constant, or the ``Original`` that holds it. Passes and
+        Transforms make the constant from it.
         """
         return origin(self._constants, self._root(name))[0]
 
@@ -181,10 +195,10 @@ class PlanWeights:
         return self._have[value.name].storage if value.name in self._have else None
 
     def unpacked(self, value: Value, packer: Packer) -> TensorStorage:
-        """Return the storage of a constant that no step packs.
+        """Return the storage of a constant for which there is no packing step.
 
-        A constant that is small or computed by a pass is copied next to packed ones; others stay in
-        place.
+        If the constant is small or a pass computes it, it is copied to packed memory. Otherwise it
+        is read in place.
         """
         if (storage := self.find(value)) is not None:
             return storage
@@ -211,7 +225,7 @@ class PlanWeights:
             row: the constant's row of the packing table.
             step: packs the constant; None if its array is stored unchanged.
             packer: executes the step.
-            input_storage: the input of the step; None if the row's array is to be read.
+            input_storage: the input of the step; None if the array of ``row`` is to be read.
 
         Raises:
             VTensorError, ValueError: an error of ``Packer.wait``.
@@ -229,11 +243,12 @@ class PlanWeights:
         return storage
 
     def _share(self, row: ConstantRow, storage: TensorStorage, lost: bool) -> None:
-        """Share a packed constant with other plans, and release its source if it is not needed.
+        """Let other plans use a packed constant, and release its source array if no constant still
+        has to be packed from it.
 
         Args:
-            row, storage: the constant.
-            lost: True if packing set subnormal elements to zero.
+            row, storage: the constant's row of the packing table, and its storage.
+            lost: True if subnormal elements were set to zero while it was packed.
         """
         packed, source = Packed(storage, row, self._memory), row.source
         self._have[row.value.name] = self._packed[row.key] = packed
@@ -246,7 +261,10 @@ class PlanWeights:
             source.let_go()
 
     def _recover(self, source: Original, row: ConstantRow, storage: TensorStorage) -> None:
-        """Let a source array be recovered from its packed constant if that has the same elements.
+        """Note that a source array can be recovered from a packed constant, if the constant has the
+        same elements in another order.
+
+        The source array can then be released from memory.
 
         Args:
             source: the source array.

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from vtensor.runtime.recording.packer import Expected
 
 
-#: The most bytes that arenas grow beyond the needs of plans so far.
+#: The most bytes by which all arenas together grow beyond what plans have needed so far.
 RESERVE = 8 << 20
 
-#: Bytes of arena that are touched at a time: other threads' requests to the system wait meanwhile.
+#: The bytes of an arena that are touched at a time. Meanwhile requests of other threads to the
+#: system wait.
 TOUCHED_BYTES = 2 << 20
 
 
@@ -43,12 +44,12 @@ class Workspace:
         executor: the executor that the plans are made for and run on.
         max_bytes: the memory budget, in bytes.
         further: other executors with the same number of threads, for concurrent runs.
-        arena: the memory of values between steps, at least as large as the largest plan needs
-            (``make_room``); each other lane has an arena of its own.
+        arena: the memory of values between steps, on the first lane. It is at least as large as the
+            largest plan needs. Each other lane has an arena of its own.
         weights: the packed constants.
         lanes: the executors with their arenas.
-        needed: the most bytes of an arena that any plan so far needs.
-        expected: memory for the weights of the first plan; empty before and after it is needed.
+        needed: the bytes of the largest arena that a plan has needed so far.
+        expected: memory for the weights of the first plan, until that plan takes it; then empty.
     """
 
     executor: Executor
@@ -73,9 +74,11 @@ class Workspace:
         return CallKinds()
 
     def expect(self, nbytes: int) -> None:
-        """Allocate memory for weights of a plan that is likely to be made, and touch its pages.
+        """Allocate memory for the weights of a plan that is likely to follow, and touch the
+        memory's pages.
 
-        Does nothing for few bytes, with a single thread, or with too small a budget.
+        Does nothing if the weights are few bytes, if there is a single thread, or if the budget is
+        too small.
 
         Args:
             nbytes: the bytes of the weights.
@@ -111,10 +114,11 @@ class Workspace:
                 lane.executor.run(partial(lane.arena.grow, nbytes))
 
     def make_room(self) -> None:
-        """Grow arenas for plans that need up to three times as much as the plans so far.
+        """Grow the arenas, so that later plans may need up to three times as much memory as the
+        plans so far.
 
-        Nothing grows beyond the budget. New pages are touched now: the first touch of a page waits
-        until the system has cleared it, which can take longer than a run.
+        No arena grows beyond the budget. New pages are touched now, since the first touch of a page
+        waits until the system has cleared it, which can take longer than a run.
         """
         lanes = self.lanes.every
         before = [lane.arena.nbytes for lane in lanes]

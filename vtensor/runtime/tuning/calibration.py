@@ -1,8 +1,9 @@
-"""The speeds that libraries reach on this machine, for estimates: measured once and cached on disk.
+"""The speeds that libraries reach on this machine, for estimates. They are measured once and cached
+on disk.
 
-Each library with a ``peaks`` handler runs the first product and the first copy that it offers, on
-one thread: the times of several threads depend on other processes of the machine. A plan chooses
-between libraries on the same threads, so the number of threads cancels.
+From each library with a ``peaks`` handler, the first matrix product and the first copy that it
+offers are run on one thread. Times of several threads would depend on other processes of the
+machine. A plan compares libraries on the same number of threads, so that this number cancels.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.wording import reason
 from vtensor.runtime.execution.executor import Executor
 
-#: Bytes copied by the step of kind ``copy``: source and target together exceed a core's own caches.
+#: The bytes copied by the step of kind ``copy``. Source and target together are larger than a
+#: core's own caches.
 COPY_BYTES = 1 << 24
 
 #: The nanoseconds for which a step is repeated; the fastest run counts.
@@ -28,8 +30,8 @@ STEP_BUDGET_NS = 8_000_000
 #: The kinds of steps that a library must offer to be calibrated.
 STEP_KINDS = ("product", "copy")
 
-#: A speed is saved as the nanoseconds of this many operations or bytes; times out of these bounds
-#: are implausible for any machine and rejected.
+#: A speed is saved as a time: that of this many arithmetic operations or bytes, in nanoseconds.
+#: Times below ``MIN_NS`` or above ``MAX_NS`` are implausible for any machine and rejected.
 OPERATIONS, MIN_NS, MAX_NS = 10**9, 10**3, 10**12
 
 _known: dict[tuple[str, str], Rates | None] = {}
@@ -38,9 +40,9 @@ _log = logger(__name__)
 
 
 def speeds() -> Mapping[str, Rates]:
-    """Return the speeds of libraries on one thread, by name.
+    """Return the speeds of libraries on one thread, by name of the library.
 
-    Libraries without a ``peaks`` handler, or that cannot be measured, are missing.
+    Libraries that have no ``peaks`` handler or cannot be measured are missing.
     """
     measured = {
         library.name: _speed(library)
@@ -90,9 +92,10 @@ def _sensible(times_ns: Sequence[int]) -> bool:
 
 
 def _measured(library: RegisteredLibrary) -> list[int]:
-    """Return the nanoseconds of ``OPERATIONS`` operations of a product and bytes of a copy.
+    """Return two times in nanoseconds: of a matrix product and of a copy that a library offers.
 
-    A number is 0 if the library offers no step of that kind.
+    The first is scaled to ``OPERATIONS`` arithmetic operations, the second to as many bytes. A time
+    is 0 if the library offers no such step.
     """
     times_ns, executor = dict.fromkeys(STEP_KINDS, 0), Executor.of(1)
 

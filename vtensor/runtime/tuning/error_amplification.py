@@ -22,25 +22,29 @@ from vtensor.runtime.recording.live_steps import accesses
 if TYPE_CHECKING:
     from vtensor.storage.inputs import Array
 
-#: The largest element of the noise, relative to the result's largest: far above the rounding of f32
-#: and far below the scale on which functions are nonlinear.
+#: The largest element of the noise as a share of the largest element of the result. It is far above
+#: the rounding of f32, and far below the scale on which functions are nonlinear.
 NOISE_SHARE = 2.0**-10
 
-#: The number of trials with different noise; and the number of an output's elements below which
-#: there are how many trials, since the largest change of few elements may be small by chance.
+#: The number of trials, each with other noise. There are ``TURNS_IF_FEW`` trials if an output has
+#: fewer than ``FEW_ELEMENTS`` elements, since the largest change of few elements may be small by
+#: chance.
 TURNS, FEW_ELEMENTS, TURNS_IF_FEW = 2, 64, 8
 
-#: For each trial: the norm of the noise and the largest change of an output, both relative.
+#: The probes of a node: for each trial, the relative norm of the noise and the largest relative
+#: change of an output.
 Probes = tuple[tuple[float, float], ...]
 
 
 def probed(plan: Plan, bindings: Sequence[Array], nodes: Collection[str]) -> dict[str, Probes]:
-    """Return the probes of each node, by name: how noise on its result changes the outputs.
+    """Return the probes of nodes by name: what noise on a node's result changes at the plan's
+    outputs.
 
     Args:
         plan: the strict plan; its outputs are the network's.
-        bindings: the memory of a run: the inputs, then memory for the plan's own outputs.
-        nodes: names of nodes; the dict lacks a node whose result is not exactly one f32 value.
+        bindings: the arrays that a run binds: the inputs, then the memory for outputs.
+        nodes: the names of the nodes to probe. A node is missing in the result if it does not have
+            exactly one result of type f32.
     """
     probes = dict[str, Probes]()
     last = {step.node: index for index, step in enumerate(plan.recorded) if step.node in nodes}
@@ -77,7 +81,7 @@ def results(plan: Plan, bindings: Sequence[Array]) -> dict[str, Array]:
 
     Args:
         plan: the plan.
-        bindings: the memory of the run: the inputs, then memory of the plan's own outputs.
+        bindings: the arrays that the run has bound: the inputs, then the memory of outputs.
     """
     return {name: delivery.elements(bindings).copy() for name, delivery in plan.deliveries.items()}
 
@@ -97,9 +101,10 @@ def difference(strict: Mapping[str, Array], others: Mapping[str, Array]) -> floa
 
 
 def trial(strict: Array, other: Array) -> tuple[float, float]:
-    """Return the largest absolute difference of two arrays and the largest element of ``strict``.
+    """Return the largest absolute difference of two arrays, and the largest absolute value in
+    ``strict``.
 
-    Returns infinity and 0 if either of the two numbers is not finite.
+    Returns infinity and 0 if one of these two numbers is not finite.
     """
     if not strict.size:
         return 0.0, 0.0
@@ -113,9 +118,9 @@ def trial(strict: Array, other: Array) -> tuple[float, float]:
 
 
 def norms(strict: Array, other: Array) -> tuple[float, float]:
-    """Return the norm of the difference of two arrays and the norm of ``strict``.
+    """Return the Euclidean norm of the difference of two arrays, and the norm of ``strict``.
 
-    Returns infinity and 0 if either of the two norms is not finite.
+    Returns infinity and 0 if one of these two norms is not finite.
     """
     wide = np.complex128 if strict.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
@@ -132,7 +137,9 @@ def relative(difference: float, whole: float) -> float:
 
 
 def _output_of(step: RecordedStep) -> TensorStorage | None:
-    """Return the storage that a node's last step writes; None if it writes none or several."""
+    """Return the storage that ``step``, the last step of a node, writes; None if it writes none or
+    several.
+    """
     if step.callback is not None:
         last = step.slots[-1] if step.slots else 0
         return None if isinstance(last, int) else last
@@ -141,10 +148,10 @@ def _output_of(step: RecordedStep) -> TensorStorage | None:
 
 
 def _add_noise(data: Array, generator: np.random.Generator) -> float:
-    """Add noise to the non-zero elements of an array, in place.
+    """Add noise to the elements of an array that are not 0, in place.
 
-    Zeros stay: they are pads or cut off by an activation. If an array has no negative elements, the
-    noise makes none, since a later step may take roots.
+    Zeros stay, because they are pads or were cut off by an activation. An array without negative
+    elements gets none, because a later step may take roots.
 
     Returns:
         The norm of the noise relative to the array's; 0 if no noise was added.
@@ -163,5 +170,7 @@ def _add_noise(data: Array, generator: np.random.Generator) -> float:
 
 
 def _norm(array: Array) -> float:
-    """Return the Euclidean norm; without BLAS, whose threads would spin next to kernels."""
+    """Return the Euclidean norm of an array. BLAS is not used, because its threads would spin next
+    to those of kernels.
+    """
     return float(np.sqrt(np.square(np.abs(array)).sum()))

@@ -14,21 +14,23 @@ from dataclasses import replace
 from optimizer.settings import Settings
 from resolver.lowered import LoweredGraph
 
-#: The least gain that justifies a Transform, as a share of a run.
+#: The time that a Transform must save to be worth it, as a share of the time of a run.
 TRANSFORM_PRICE = 0.01
 
 
 def with_fewer_transforms(
     measured: LoweredGraph, settings: Settings, choice: Callable[[Settings], LoweredGraph | None]
 ) -> list[LoweredGraph]:
-    """Return a list of the choice that charges Transforms more, if it has fewer of them.
+    """Make a choice in which each Transform costs more than its time. Return it in a list if it has
+    fewer Transforms than ``measured``.
 
-    The list is empty if that choice has as many Transforms, or does not exist.
+    The list is empty if the choice has no fewer Transforms, or if there is no such choice.
 
     Args:
         measured: the lowered graph of the choice with the least sum of measured times.
-        settings: the settings of ``measured``.
-        choice: returns the lowered graph of a choice for settings; None if there is none.
+        settings: the settings with which ``measured`` was chosen.
+        choice: takes settings; returns the choice for them as a lowered graph, or None if there is
+            none.
     """
     count = sum(1 for _ in measured.transforms())
     if not count:

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 
 class TimeBounds(NamedTuple):
-    """Lower bounds of a network's time.
+    """Lower bounds of a network's time, from its heavy nodes (convolutions, matrix products) alone.
 
     Attributes:
         warm_ns: the sum, over heavy nodes, of the time of the fastest kernel in any layout, run
             alone in warm caches; in nanoseconds.
-        chain_ns: the time of the heavy nodes run one after another in their libraries' preferred
-            layouts, each with its own constants; in nanoseconds.
+        chain_ns: the time, in nanoseconds, of the heavy nodes run one after another in the layouts
+            that their libraries prefer. Each node reads constants of its own, so that none of them
+            is in the caches.
         nodes: the number of heavy nodes.
     """
 
@@ -45,14 +46,15 @@ class TimeBounds(NamedTuple):
 
 
 def limits(session: Session) -> TimeBounds:
-    """Return the bounds for a session's last plan, measured on the session's number of threads.
+    """Return the bounds for the plan of a session's last run, measured on the session's number of
+    threads.
 
-    Nodes of equal operator, sizes and element types are measured once. Nothing else should run
-    meanwhile.
+    A heavy node (a convolution or matrix product) is measured once for all nodes of the same
+    operator, sizes and element types. Nothing else should run meanwhile.
 
     Raises:
         InputError: there is no plan yet.
-        VTensorError: a heavy node does not run alone in any variant.
+        VTensorError: a heavy node (a convolution or matrix product) runs alone in no variant.
     """
     executor, graph = Executor.of(session.threads), session.plan.graph.bare
     return executor.planning(partial(_limits, graph, executor))
@@ -76,7 +78,10 @@ def _limits(graph: LoweredGraph, executor: Executor) -> TimeBounds:
 def _fastest_ns(
     node: OpNode, others: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor
 ) -> int:
-    """Return the nanoseconds of the fastest of ``others`` that runs; of ``node`` if none does.
+    """Return the time of the fastest of ``others``, in nanoseconds. Variants that fail are left
+    out.
+
+    If all of them fail, it is the time of ``node``.
 
     Args:
         node: the node in its own variant.
@@ -92,10 +97,11 @@ def _fastest_ns(
 
 
 def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor) -> int:
-    """Return the nanoseconds of nodes run in sequence, each on the output of the one before.
+    """Return the time of nodes run one after another, in nanoseconds.
 
-    Each node has its own constants; all other operands are in three arenas in rotation, whatever
-    their sizes. The arenas hold zeros: other numbers could become subnormal, and these are slow.
+    Each node reads constants of its own. All other operands are in three arenas, used in rotation:
+    a node reads one arena and writes the next, whatever the sizes are. The arenas hold zeros,
+    because other numbers could become subnormal, with which arithmetic is slow.
 
     Args:
         nodes: the nodes in their variants.

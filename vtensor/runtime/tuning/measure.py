@@ -43,34 +43,35 @@ from vtensor.storage.inputs import Array
 #: The generated name of a dim that the model does not name; it does not affect a node's time.
 GENERATED_DIM = re.compile(r"\bD\d+\b")
 
-#: Runs of a measurement: the least, the default least, and the most. A long measurement has many:
-#: while another process uses a core, most runs wait for it, but hardly all of them.
+#: Numbers of runs of a measurement: the least, the least by default, and the most. A long
+#: measurement has many runs: while another process uses a core, most runs wait for it, but hardly
+#: all of them.
 MIN_RUNS, DEFAULT_RUNS, MAX_RUNS = 3, 5, 100
 
-#: A first run of more than this many times ``most_seconds`` is the only one. Its memory is new, so
-#: it takes longer than later runs.
+#: If the first run takes more than this many times ``most_seconds``, it is the only one. The first
+#: run may take longer than later ones, since its memory is new.
 FIRST_RUN_FACTOR = 4
 
-#: The least gain, as a share, by which one run counts as faster than another.
+#: The share by which a run must be faster than the fastest run before it to count as faster.
 NO_GAIN = 0.01
 
-#: A constant of at least this many bytes is read from memory in each run of a network, and so it is
-#: in each run of a measurement with ``cold``.
+#: A constant of at least this many bytes is taken to be read from memory, not from a cache, in each
+#: run of a network. A measurement with ``cold`` displaces it from the caches before each run.
 COLD_BYTES = 1 << 19
 
-#: Bytes read and written to displace everything else from the caches.
+#: The bytes that a copy reads and writes to displace all other memory from the caches.
 SWEEP_BYTES = 1 << 26
 
-#: The share of a run that its threads may wait for processors. A run with more waiting is repeated,
-#: at most ``RETRIES`` times.
+#: The share of a run for which its threads may have waited for processors. If they waited longer,
+#: the run is repeated, at most ``RETRIES`` times.
 MAX_WAIT_SHARE, RETRIES = 0.1, 6
 
 #: Linux's folder of the process's threads, whose ``schedstat`` has the wait for processors.
 TASKS_FOLDER = Path("/proc/self/task")
 
-#: Comparison of whole plans: each runs at least MIN_TURNS times, then on until TURN_SECONDS have
-#: passed, at most MOST_TURNS times. The first turn does not count. Many turns make it likely that
-#: one is undisturbed by other processes.
+#: Turns of a comparison of whole plans: at least ``MIN_TURNS``, then more until ``TURN_SECONDS``
+#: have passed, at most ``MOST_TURNS``. The first turn does not count. Many turns make it likely
+#: that other processes leave one undisturbed.
 MIN_TURNS, MOST_TURNS, TURN_SECONDS = 10, 30, 2.0
 
 #: The largest difference of two plans that count as equally fast, as a share of a run.
@@ -78,16 +79,17 @@ ALIKE = 0.02
 
 
 class Effort(NamedTuple):
-    """The settings of a measurement.
+    """The settings of a measurement, which runs a node several times.
 
-    The fastest run counts: other processes can only add time.
+    The fastest run counts, because other processes can only add time.
 
     Attributes:
-        seconds: the time after which the measurement ends once it has ``least`` runs.
+        seconds: the measurement ends after this time, but not before ``least`` runs.
         least: the least number of runs.
         most_seconds: a run that takes longer than this ends the measurement.
-        cold: True if large constants must not be in the caches.
-        steady: the number of consecutive runs without a gain that ends the measurement.
+        cold: True if large constants must not be in the caches at the begin of a run.
+        steady: the measurement ends after this number of consecutive runs none of which was faster
+            than the best before.
     """
 
     seconds: float = 0.02
@@ -97,8 +99,8 @@ class Effort(NamedTuple):
     steady: int = MAX_RUNS
 
 
-#: The settings for measurements in warm caches; for tuning, with cold constants; for short
-#: measurements of a plan that is made at once; and for measurements between runs.
+#: Settings of measurements: in warm caches; for tuning, with large constants not in the caches;
+#: short ones for a plan that is made at once; and those between runs.
 WARM, TUNING = Effort(), Effort(cold=True)
 GLANCE, BETWEEN = Effort(0.001, MIN_RUNS, 0.02, steady=DEFAULT_RUNS), Effort(0.01, MIN_RUNS)
 
@@ -115,16 +117,19 @@ def node_ns(
     spent: Callable[[float], None] = _ignore,
     between: Executor | None = None,
 ) -> int:
-    """Return the nanoseconds of a node in its variant; inputs hold ones, constants their values.
+    """Return the time of a node in its variant, in nanoseconds.
+
+    Its inputs hold ones; its constants have their own values.
 
     Args:
         node: the node in its variant.
         values: the values that the node reads and writes, by name.
         executor: the executor that runs the node.
         effort: the settings of the measurement.
-        spent: called with the seconds that all runs took, without the packing of constants.
-        between: in background work, the executor in whose queue all runs of the measurement take a
-            single turn; None queues each run by itself on ``executor``.
+        spent: called with the seconds that all runs took together. Packing constants is not
+            counted.
+        between: in background work, an executor: all runs of the measurement take one turn in its
+            queue. None queues each run by itself on ``executor``.
 
     Raises:
         VTensorError: the node's library fails.
@@ -139,7 +144,7 @@ def transform_ns(
 
     Args:
         value: the type and dims of the value.
-        change: the layouts before and after.
+        change: the layouts before and after the Transform.
         preferences: the libraries that may run the Transform.
         executor: the executor that measures.
 
@@ -155,9 +160,10 @@ def transform_ns(
 
 
 def signature(node: OpNode, values: Mapping[str, VTensor]) -> tuple[str, str]:
-    """Return two texts that determine a node's time: its call, and its way.
+    """Return two texts on which the time of a node depends: its call and its way.
 
-    The call is the library, the operators, sizes and element types; the way is layouts and kernel.
+    The call names the library, the operators, sizes and element types. The way names the layouts
+    and the kernel.
 
     Args:
         node: the node in its variant.
@@ -187,9 +193,10 @@ def numbered(text: str) -> str:
 def alone(
     nodes: Iterable[OpNode], values: Mapping[str, VTensor]
 ) -> tuple[LoweredGraph, dict[str, Array]]:
-    """Return a lowered graph of nodes that are not connected, and its constants by name.
+    """Return a lowered graph in which no node reads the result of another, and its constants by
+    name.
 
-    Each node gets inputs of its own, in the layouts that its variant requires.
+    Each node gets inputs of its own, in the layouts that its variant wants.
 
     Args:
         nodes: the nodes in their variants.
@@ -212,7 +219,10 @@ def alone(
 
 
 def _read(storage: Storage, value: VTensor) -> Array:
-    """Return the elements of the constant ``value``; release its array if no one had read it."""
+    """Return the elements of the constant ``value``, which ``storage`` holds.
+
+    If they were not read before, the array of ``storage`` is released again afterwards.
+    """
     if isinstance(storage, TensorStorage) and storage.untouched:
         array = storage.logical(value)
         storage.root.release()
@@ -240,7 +250,7 @@ def run_ns(
 
     def make() -> tuple[Plan, Sequence[Array], Callable[[], None] | None]:
         workspace = Workspace(executor, _budget())
-        try:  # a choice for other threads may decline or run on reference code
+        try:  # libraries may decline variants chosen for more threads
             plan = plan_on_numbers(graph, constants, workspace, confirming=True)
         except ChoiceRefused as why:
             raise ContractError(str(why)) from why
@@ -278,12 +288,12 @@ def _budget() -> int:
 
 
 def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
-    """Return a function that displaces everything but ``memory`` from the caches.
+    """Return a function that displaces all memory except ``memory`` from the caches.
 
-    The function must be called on the thread that runs steps. The whole team copies, because each
-    of its threads has a cache of its own. Afterwards the threads are awake, each on its own
-    processor, until the step begins: a sleeping thread may be woken on the processor of another,
-    and a step whose two threads share a processor takes twice its time.
+    The function must be called on the thread that runs steps. All threads of the team copy, because
+    each has a cache of its own. Afterwards the threads stay awake, each on its own processor, until
+    the step begins. Otherwise a sleeping thread may be woken on the processor of another one, and a
+    step whose two threads share a processor takes twice its time.
 
     Args:
         memory: the arrays that are in the caches afterwards.
@@ -303,10 +313,12 @@ def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
 
 
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
-    """Return the fastest plan and the nanoseconds of a run of each; all plans run in turns.
+    """Return the fastest plan, and the time of a run of each plan in nanoseconds. The plans run in
+    turns.
 
-    The first of equally fast plans wins. Whole plans are compared because a step measured alone has
-    its operands in the caches, unlike in a run, so the sum of the steps' times may mislead.
+    Of plans that are equally fast, the first is returned. Whole plans are compared because the sum
+    of the steps' times may mislead: a step that is measured alone has its operands in the caches,
+    unlike in a run.
     """
     runs = [partial(plan.replay, _memory(plan)) for plan in plans]
     times_ns = in_turns(runs, executor, MIN_TURNS, TURN_SECONDS)
@@ -321,11 +333,12 @@ def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]
 def in_turns(
     runs: Sequence[Callable[[], object]], executor: Executor, turns: int, seconds: float = 0.0
 ) -> list[list[int]]:
-    """Return, for each of ``runs``, the nanoseconds that it took in each turn.
+    """Run functions in turns, and return for each function the nanoseconds that it took in each
+    turn.
 
-    There are at least ``turns`` turns; more follow until ``seconds`` have passed, up to
-    ``MOST_TURNS``. In a turn each function is called twice and the second call counts: the first
-    finds the caches filled by another.
+    There are at least ``turns`` turns. Further turns begin until ``seconds`` have passed, up to
+    ``MOST_TURNS`` in all. In a turn each function is called twice, and the second call counts,
+    because the first finds the caches filled by another function.
 
     Args:
         runs: functions that run a plan.
@@ -369,16 +382,17 @@ def least_ns(
     effort: Effort = WARM,
     before: Callable[[], None] | None = None,
 ) -> int:
-    """Return the least nanoseconds from the begin of the first step to the end of the last one.
+    """Run steps several times; return the least time in nanoseconds from the begin of the first
+    step to the end of the last.
 
     Args:
-        run: runs ``steps`` steps and writes the begin and end of each, in nanoseconds, to its
-            argument. The first run does not count, unless it takes more than ``FIRST_RUN_FACTOR``
-            times ``effort.most_seconds``: then it is the only one.
+        run: runs ``steps`` steps once and writes the begin and end of each, in nanoseconds, to its
+            argument. Its first run does not count, except if it takes more than
+            ``FIRST_RUN_FACTOR`` times ``effort.most_seconds``; it is then the only run.
         steps: the number of steps; 0 takes no time.
         effort: the settings of the measurement.
-        before: called before each run but the first; None lets runs follow one another, so that
-            threads stay on their processors.
+        before: called before each run but the first. None calls nothing, so that runs follow one
+            another and threads stay on their processors.
     """
     if not steps:
         return 0
@@ -408,9 +422,9 @@ def least_ns(
 
 
 def _waited_ns() -> int:
-    """Return how long this process's threads have waited for processors so far, in nanoseconds.
+    """Return the total time that this process's threads have waited for processors, in nanoseconds.
 
-    The sum over all threads is 0 if the system does not tell.
+    It is 0 if the system does not tell.
     """
     total = 0
     for file in TASKS_FOLDER.glob("*/schedstat"):

@@ -1,4 +1,6 @@
-"""The peaks of the machine, measured with steps that libraries offer for the purpose."""
+"""The peaks of the machine: its highest rates of arithmetic and of memory, measured with steps that
+libraries offer for the purpose.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ class Peaks:
     gbytes: float
 
     def least_ns(self, operations: int, nbytes: int) -> float:
-        """Return the least nanoseconds for work: the longer of its arithmetic and its memory time.
+        """Return the least time for some work on this machine, in nanoseconds.
+
+        It is the longer of two times: that of the arithmetic operations and that of the memory
+        traffic.
 
         >>> Peaks(gflops=100, gbytes=10).least_ns(operations=1000, nbytes=200)
         20.0
@@ -66,7 +71,8 @@ def _copied_bytes() -> int:
 
 
 def _measured(nbytes: int) -> dict[str, float]:
-    """Return the best rate of each kind of step, in operations or bytes per nanosecond, by kind.
+    """Return the best rate of any library for each kind of step, in arithmetic operations or bytes
+    per nanosecond, by kind.
 
     Args:
         nbytes: the bytes that a copy has to move.
@@ -79,10 +85,10 @@ def _measured(nbytes: int) -> dict[str, float]:
 
 
 def times_of(step: Step, enough_ns: int) -> Iterator[int]:
-    """Yield the nanoseconds of each run of a step on new memory.
+    """Yield the time in nanoseconds of one run after another of a step, on memory allocated here.
 
     There are at least three runs, and more until their times add up to ``enough_ns``. The generator
-    must be used on the thread that runs steps, such as an executor's.
+    must be used on the thread that runs steps, such as that of an executor.
     """
     run = _repeatable(step)
     run()
@@ -95,10 +101,10 @@ def times_of(step: Step, enough_ns: int) -> Iterator[int]:
 
 
 def copying(nbytes: int) -> Callable[[], object]:
-    """Return a function that copies ``nbytes`` on all threads of a team.
+    """Return a function that copies ``nbytes`` bytes on all threads of a team.
 
     If no library offers a copy, NumPy copies on one thread. The function must be called on the
-    thread that runs steps, with the number of threads for which it was made.
+    thread that runs steps, with as many kernel threads as were set when it was made.
     """
     for library in ready().libraries.values():
         for kind, step, _ in library.peaks(nbytes):
@@ -108,7 +114,10 @@ def copying(nbytes: int) -> Callable[[], object]:
 
 
 def _repeatable(step: Step) -> Callable[[], object]:
-    """Return a function that runs a step on new memory."""
+    """Return a function that runs a step once for each call.
+
+    The memory of the step is allocated here, once for all calls.
+    """
     from vtensor.runtime import _replay
 
     slots = [Buffer.allocate(size).memory for _, size, _ in _replay.describe(step)["slots"]]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor
     from vtensor.runtime.tuning.tuner import Tuner
 
-#: The seconds of measurements of a call after which no further variant of the call is measured.
+#: The seconds that all measurements of a call (equal nodes in any variant) may take together. After
+#: that no further variant of the call is measured.
 CALL_SECONDS = 0.05
 
 
@@ -32,7 +33,7 @@ class Probe(Probing):
 
     Args:
         preferences: the libraries that may run Transforms.
-        between: in background work, the executor in whose queue a measurement takes its turn; None
+        between: in background work, an executor: a measurement takes one turn in its queue. None
             queues each run of it on the clock's own executor.
     """
 

@@ -31,13 +31,14 @@ Run = Callable[[Array], object]
 
 @dataclass(frozen=True)
 class Work:
-    """An amount of work and its time.
+    """An amount of work, such as that of a step, and the time that it takes.
 
     Attributes:
         ns: the median time in a run, in nanoseconds.
         operations: arithmetic operations, as operators declare them (the trait ``Cost``).
         bytes: bytes of operands and results, padding included, each counted once.
-        least_ns: the time at the machine's peaks, in nanoseconds; None if the peaks are unknown.
+        least_ns: the least time that the work takes at the machine's peaks, in nanoseconds; None if
+            the peaks are unknown.
     """
 
     ns: float
@@ -57,7 +58,9 @@ class Work:
 
     @property
     def of_peak(self) -> float | None:
-        """The share of the machine's peak that was reached: ``least_ns / ns``; None if unknown."""
+        """The share of the machine's peak that the work reaches: ``least_ns / ns``. None if
+        ``least_ns`` is unknown.
+        """
         return self.least_ns / self.ns if self.ns and self.least_ns is not None else None
 
     def to_dict(self, run_ns: float) -> dict[str, Any]:
@@ -109,7 +112,9 @@ class Group(Work):
 
     @classmethod
     def of(cls, steps: Iterable[Work]) -> Group:
-        """Return the sum of the work of steps; its ``least_ns`` is None if a step has none."""
+        """Return the sum of the work of steps. Its ``least_ns`` is None if that of one step is
+        None.
+        """
         rows = list(steps)
         least = [work.least_ns for work in rows if work.least_ns is not None]
         return cls(
@@ -126,7 +131,9 @@ class Group(Work):
 
 
 class Gaps(NamedTuple):
-    """Nanoseconds of a run in which no step runs: medians before, between and after the steps."""
+    """The nanoseconds of a run in which no step runs: before the first step, between steps, and
+    after the last. Each is a median over runs.
+    """
 
     before: float
     between: float
@@ -184,9 +191,9 @@ class Profile:
         return Group.of(self.steps)
 
     def by(self, key: Callable[[PlanStep], str]) -> dict[str, Group]:
-        """Return the sums of steps for which ``key`` returns the same text, the slowest first.
+        """Return the sums of groups of steps by the text of the group, the slowest group first.
 
-        The keys are these texts.
+        A step belongs to the group whose text ``key`` returns for it.
         """
         names = dict.fromkeys(key(profiled.step) for profiled in self.steps)
         groups = {
@@ -201,9 +208,10 @@ class Profile:
 
     @property
     def weak(self) -> tuple[ProfiledStep, ...]:
-        """The steps below ``WEAK`` of the machine's peak, the most time above ``least_ns`` first.
+        """The steps that reach less than ``WEAK`` of the machine's peak, those with the most time
+        above ``least_ns`` first.
 
-        Steps with less than ``NOTABLE`` of all steps' time are left out.
+        Steps that take less than the share ``NOTABLE`` of the time of all steps are left out.
         """
         least = NOTABLE * self.total.ns
         weak_steps = [
@@ -217,8 +225,8 @@ class Profile:
 
     @property
     def overheads(self) -> dict[str, Group]:
-        """The sums of steps that a network could do without: conversions, Python call-backs and
-        reference kernels, by these names.
+        """The sums of the steps that a network could do without, by name: conversions, call-backs
+        into Python, and reference kernels.
         """
         return {
             "conversions": self.where(lambda step: step.is_transform),

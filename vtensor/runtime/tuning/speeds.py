@@ -1,4 +1,6 @@
-"""The source of library speeds for estimates: calibrated or declared."""
+"""The source of the speeds of libraries on which estimates are based: measured on this machine
+(calibrated), or declared.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ COSTS_VARIABLE = "VTENSOR_COSTS"
 
 
 def speeds_asked_for() -> Speeds | None:
-    """Return the function that measures speeds, unless ``VTENSOR_COSTS`` is ``declared``.
+    """Return the function that measures the speeds of libraries.
 
-    None means that estimates use the speeds that libraries declare.
+    Returns None if the variable ``VTENSOR_COSTS`` is ``declared``. Estimates then use the speeds
+    that libraries declare.
 
     Raises:
         InputError: the variable is neither ``calibrated`` nor ``declared``.

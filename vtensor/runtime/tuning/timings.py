@@ -28,7 +28,7 @@ _READ = """
 SELECT call, way, ns FROM timings WHERE environment = ? AND typeof(ns) = 'integer' AND ns >= 0
 """
 
-#: With more rows than this, rows of other environments are deleted.
+#: If the database has more rows than this, rows of other environments are deleted.
 MAX_ROWS = 50_000
 
 _SHRINK = "DELETE FROM timings WHERE environment != ? AND (SELECT count(*) FROM timings) > ?"
@@ -39,14 +39,18 @@ PATIENCE = 1.0
 #: The suffixes of SQLite's files: the database and its companions.
 _SUFFIXES = ("", "-journal", "-wal", "-shm")
 
-#: Databases that others kept locked for longer than ``PATIENCE``: this process waits no more.
+#: Databases that other processes kept locked for longer than ``PATIENCE``. This process no longer
+#: waits for them.
 _locked = set[Path]()
 
 _log = logging.getLogger(__name__)
 
 
 class Timings:
-    """Measured nanoseconds by call and way (``measure.signature``), for one environment.
+    """Measured times in one environment, in nanoseconds.
+
+    A time is found by two texts of ``measure.signature``: the call (library, operators, sizes) and
+    the way (layouts, kernel).
 
     Args:
         environment: a text that names the processor, libraries, threads and all else that times
@@ -56,7 +60,8 @@ class Timings:
     def __init__(self, environment: str) -> None:
         self._environment = environment
         self._file = cache_folder() / "timings.sqlite"
-        #: A folder that is removed while in use is not created again.
+        #: True if the folder exists at the begin. It is not created again if it is removed while in
+        #: use.
         self._was_there = self._file.parent.is_dir()
         self._known: dict[tuple[str, str], int] = {}
         self._new: dict[tuple[str, str], int] = {}  # not on disk yet
@@ -72,16 +77,16 @@ class Timings:
                 _log.warning("%s: %s; put aside as %s", self._file, error, aside.name)
 
     def get(self, call: str, way: str) -> int | None:
-        """Return the nanoseconds of a call and way; None if they are unknown."""
+        """Return the nanoseconds of a call in a way; None if they are unknown."""
         return self._known.get((call, way))
 
     def put(self, call: str, way: str, ns: int) -> None:
-        """Set the nanoseconds of a call and way, and save them on disk at once."""
+        """Set the nanoseconds of a call in a way, and save them on disk at once."""
         self.note(call, way, ns)
         self.save()
 
     def note(self, call: str, way: str, ns: int) -> None:
-        """Set the nanoseconds of a call and way in memory; ``save`` writes them to disk."""
+        """Set the nanoseconds of a call in a way, in memory only; ``save`` writes them to disk."""
         self._known[call, way] = self._new[call, way] = ns
 
     def save(self) -> None:
@@ -164,7 +169,7 @@ class Timings:
 
 
 def count_timings(file: Path) -> int:
-    """Return the number of times in a database, after reading all of it.
+    """Return the number of times in a database. All of the database is read and checked.
 
     Raises:
         sqlite3.OperationalError: the file cannot be read now: it may be locked.

@@ -1,10 +1,10 @@
-"""A faster choice whose results may be off by a tolerance.
+"""A faster choice whose results may have errors up to a tolerance.
 
-Approximate variants are chosen together with all others, by one integer program in which each
-approximate variant has its share of the error of the results. The whole plan is then compared with
-the strict plan; if its error exceeds the tolerance, the program is solved again with a smaller
-error budget. Exact kernels chosen by measured times also differ from the strict plan's: their error
-is measured once and added to the expected error.
+One integer program chooses approximate variants together with all others. In it each approximate
+variant uses a part of the error budget, the error that all may cause together. The whole plan is
+then compared with the strict plan. If its error exceeds the tolerance, the program is solved again
+with a smaller budget. Results of exact kernels that were chosen by measured times also differ from
+those of the strict plan. This error is measured once and added to the expected error.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from vtensor.storage.inputs import Array
 #: How often the integer program is solved before the plan stays strict.
 ROUNDS = 5
 
-#: The factor between the measured error and the tolerance: inputs that were not tried may have
-#: larger errors.
+#: The measured error times this factor must not exceed the tolerance, because inputs that were not
+#: tried may have larger errors.
 MARGIN = 1.25
 
 #: The next error budget as a share of the budget that would have fitted the plan that failed.
@@ -54,11 +54,11 @@ def tolerant(
     workspace: Workspace,
     meter: Meter | None = None,
 ) -> list[LoweredGraph]:
-    """Return choices within the tolerance as lowered graphs: one with fewer Transforms, then the
-    fastest.
+    """Return choices whose error is within the tolerance, as lowered graphs: first one with fewer
+    Transforms, then the fastest.
 
-    The former is missing if no choice has fewer Transforms than the fastest; the list is empty if
-    no approximate variant makes the plan faster.
+    The first one is missing if no choice has fewer Transforms than the fastest. The list is empty
+    if no approximate variant makes the plan faster.
 
     Args:
         graph: the simplified graph.
@@ -104,7 +104,8 @@ def _choice(
         tolerance: the largest error of the results.
         workspace: the memory and threads that plans share.
         meter: measures errors.
-        budget: the error budget of the first solution; later ones have less.
+        budget: the error that all approximate variants may cause together in the first solution.
+            Later solutions have a smaller budget.
     """
     room = workspace.max_bytes - needed_bytes(resolved)
     exact = partial(optimise, resolved, passes, settings)
@@ -139,7 +140,11 @@ def _choice(
 
 
 def observable(graph: Graph) -> Graph:
-    """Return the graph without offers of fusion that would hide an observed value in a node."""
+    """Return the graph without those offers of fusion that would hide an observed value.
+
+    An offer lists nodes that may be fused to the node before them. The values between fused nodes
+    are not stored, so that errors cannot be measured at them.
+    """
     offers = dict(without_observed(graph, observed(graph)))
     remaining = {lead: followers for lead, followers in offers.items() if followers}
     return graph if remaining == dict(graph.offers) else replace(graph, offers=remaining)

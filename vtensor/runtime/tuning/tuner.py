@@ -21,7 +21,8 @@ from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.execution.processors import processor
 from vtensor.runtime.tuning.measure import GLANCE, TUNING, Effort, node_ns, signature, transform_ns
 
-#: The seconds of runs of a call after which no further variant of the call is measured.
+#: The seconds that all runs of a call (equal nodes in any variant) may take together. After that no
+#: further variant of the call is measured.
 CALL_SECONDS = 1.0
 
 #: In short measurements, a run that takes more than this multiple of the call's best time is the
@@ -38,10 +39,11 @@ class Tuner(Clock):
         executor: the executor that measures, on its number of kernel threads.
         preferences: the libraries that may run Transforms.
         progress: called with a description of each measurement.
-        effort: the settings of a variant's measurement.
-        call_seconds: the seconds of runs of a call after which no further variant of the call is
-            measured; None is ``CALL_SECONDS``. In short measurements packing constants counts too.
-        between: in background work, the executor in whose queue a measurement takes its turn; None
+        effort: the settings of the measurement of a node in one variant.
+        call_seconds: the seconds that all runs of a call (equal nodes in any variant) may take
+            together, after which no further variant is measured; None is ``CALL_SECONDS``. In short
+            measurements the time of packing constants counts, too.
+        between: in background work, an executor: a measurement takes one turn in its queue. None
             queues each run of it on ``executor``.
     """
 
@@ -130,7 +132,8 @@ class Tuner(Clock):
     def _effort_for(self, call: str) -> Effort:
         """Return the settings for measuring the next variant of a call.
 
-        A short measurement ends early if the variant is far slower than the best one so far.
+        A short measurement ends early if the variant is far slower than the call's best variant so
+        far.
         """
         best = self._best.get(call)
         if self._effort is not GLANCE or best is None:
@@ -147,9 +150,10 @@ class Tuner(Clock):
 
 
 def environment(threads: int, libraries: Iterable[RegisteredLibrary] | None = None) -> str:
-    """Return a text of all that times depend on besides the call: processor, threads, libraries.
+    """Return a text that names all on which times depend besides the calls themselves: the
+    processor, the number of threads, the libraries.
 
-    ``ONEDNN_DEFAULT_FPMATH_MODE`` is not in it: every primitive is created strict.
+    ``ONEDNN_DEFAULT_FPMATH_MODE`` is not in it, because every primitive is created strict.
 
     Args:
         threads: the number of kernel threads.

@@ -33,12 +33,13 @@ from vtensor.runtime.tuning.error_amplification import (
 )
 from vtensor.storage.inputs import Array, Port, random_array
 
-#: The seed of inputs on which errors of nodes are measured, and the seeds for whole plans.
+#: The seed of the inputs on which errors of single nodes are measured, and the seeds of those for
+#: whole plans.
 SEED, WHOLE_SEEDS = 0, (1, 2, 3)
 
 
 class Meter:
-    """A meter of errors against a strict graph.
+    """A meter of errors: it compares variants and whole lowered graphs with a strict lowered graph.
 
     Args:
         graph: the simplified graph.
@@ -70,9 +71,10 @@ class Meter:
         self._direct: float | None = None
 
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
-        """Return, for each node in its variant, the share of the results' error that it causes.
+        """Return, for each node in its variant, its share: what the variant adds to the error of
+        the results.
 
-        A share is None if the variant fails, or if its error or amplification is unknown.
+        A share is None if the variant fails, or if its error or its amplification is unknown.
         """
         asked = [node for node in nodes if self._key(node) not in self._known]
         if asked:
@@ -93,7 +95,7 @@ class Meter:
     def whole(self, lowered: LoweredGraph) -> float:
         """Return the largest error of a lowered graph's results, relative to the largest element.
 
-        The inputs are not those on which nodes were measured, unless the caller gave them.
+        The inputs differ from those on which nodes were measured, unless the caller gave arrays.
         """
         plan = self._plan(_delivering(lowered, self._observed))
         return max(
@@ -101,12 +103,13 @@ class Meter:
         )
 
     def direct(self, exact: Callable[[], LoweredGraph]) -> float:
-        """Return the largest error of the results of a graph without approximate variants.
+        """Return the largest error of the results of a lowered graph that has no approximate
+        variants.
 
-        The error is measured once, at the first call.
+        The error is measured at the first call; later calls return it again.
 
         Args:
-            exact: makes the lowered graph, with kernels chosen by measured times.
+            exact: makes that graph, whose kernels are chosen by measured times.
         """
         if self._direct is None:
             self._direct = self.whole(exact())
@@ -186,8 +189,8 @@ class Meter:
 
         Args:
             plan: the plan.
-            seed: the seed of noise; the caller's arrays serve ``SEED`` and the first of
-                ``WHOLE_SEEDS`` alone.
+            seed: the seed of the noise. The caller's arrays are used only for ``SEED`` and the
+                first of ``WHOLE_SEEDS``; for other seeds all inputs are noise.
         """
         generator, feeds = np.random.default_rng(seed), dict[str, Array]()
         for name in plan.graph.inputs:
@@ -217,14 +220,16 @@ def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def _delivering(graph: LoweredGraph, names: Sequence[str]) -> LoweredGraph:
-    """Return a lowered graph that delivers the values ``names``, each in its present layout."""
+    """Return a lowered graph whose outputs are the values ``names``, each in the layout in which it
+    is made.
+    """
     delivery = dict.fromkeys(names, Layout.ANY)
     outputs = dict(zip(names, names, strict=True))
     return replace(graph, outputs=outputs, delivery=delivery, certificate=None)
 
 
 def _alone(bare: LoweredGraph, strict: OpNode, node: OpNode) -> LoweredGraph:
-    """Return a lowered graph of a single node, with inputs in declared dim order.
+    """Return a lowered graph of a single node. Its inputs are in the declared order of their dims.
 
     Args:
         bare: the strict lowered graph without Transforms.

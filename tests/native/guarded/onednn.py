@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from libdesc.onednn import _onednn as dnn
-from tests.native.guarded import filled, guarded
+from tests.native.guarded.pages import filled, guarded
 from tests.native.packing import Array, pack, pads, unpack
 from vtensor.runtime import _replay
 

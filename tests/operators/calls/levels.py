@@ -21,7 +21,6 @@ from ops import Cast
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Decline, Mode, Step, Variant, installed
 from ptensor.layout import Layout
-from tests.operators.cases import BOUNDS, CASES, Case
 from tests.operators.harness import (
     Array,
     Deciding,
@@ -32,6 +31,7 @@ from tests.operators.harness import (
     definition,
     run,
 )
+from tests.operators.tables.cases import BOUNDS, CASES, Case
 from vtensor.errors import InputError, LayoutError, NoInvokerError
 from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import run_compute

@@ -242,7 +242,19 @@ right(session, -1)
 }
 
 
-@pytest.mark.parametrize("code", CASES.values(), ids=CASES)
-def test_a_run_inside_of_a_run_ends(code: str) -> None:
-    done = run_python("-W", "error", "-c", SETUP + code)
-    assert (done.returncode, done.stderr) == (0, "")
+#: Comes before each case: the last name that is printed is the one that failed.
+BEFORE = """
+print({name!r}, flush=True)
+does.clear(), ran.clear()
+hook = lambda name: None
+"""
+
+
+@pytest.mark.parametrize("kind", sorted({name.partition(":")[0] for name in CASES}))
+def test_a_run_inside_of_a_run_ends(kind: str) -> None:
+    """One process goes from case to case."""
+    cases = {name: code for name, code in CASES.items() if name.startswith(kind)}
+    codes = (BEFORE.format(name=name) + code for name, code in cases.items())
+    done = run_python("-W", "error", "-c", "".join([SETUP, *codes]))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.splitlines() == [*cases]

@@ -16,9 +16,9 @@ from libdesc.registry import registry
 from ops import Conv2D, LogSoftmax, MatMul, Softmax, Times
 from ops._elementwise import ROWS
 from ptensor.layout import Layout
-from tests.operators.cases import BOUNDS, CASES, IMAGES, dims_of
+from tests.operators.calls.levels import check_same
 from tests.operators.harness import Array, Given, definition, plain, run
-from tests.operators.levels import check_same
+from tests.operators.tables.cases import BOUNDS, CASES, IMAGES, dims_of
 from vtensor.errors import NoInvokerError, VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import OPERATORS

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import ops
-from tests.operators.cases import BOUNDS, CASES, IMAGE, Case, by_operator, case
+from tests.operators.tables.cases import BOUNDS, CASES, IMAGE, Case, by_operator, case
 
 HW = ("H", "W")
 SUMS = [f"Reduce{name}" for name in ("L1", "L2", "LogSum", "LogSumExp", "Prod", "Sum", "SumSquare")]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from tests.operators.nodes import (
+from tests.operators.tables.nodes import (
     IMAGE,
     SERIES,
     VOLUME,
@@ -23,8 +23,8 @@ from tests.operators.nodes import (
     positive,
     steps,
 )
-from tests.operators.nodes_elementwise import X
-from tests.operators.nodes_shape import MODE, SQUARE
+from tests.operators.tables.nodes_elementwise import X
+from tests.operators.tables.nodes_shape import MODE, SQUARE
 from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
 
 STEPS = (5, 3, 4)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.operators.nodes import IMAGE, SERIES, VOLUME, floats, integers, node, positive, twice
+from tests.operators.tables.nodes import (
+    IMAGE,
+    SERIES,
+    VOLUME,
+    floats,
+    integers,
+    node,
+    positive,
+    twice,
+)
 
 W = floats(4, 6, 3, 3)
 STATISTICS = (positive(6), positive(6), positive(6), positive(6))
@@ -119,7 +128,7 @@ LAYERS = [
     node("Gemm", 13, (5, 7), floats(3, 7), floats(3), transB=1),
     node("Gemm", 13, (7, 5), floats(7, 3), floats(5, 1), transA=1),
     node("Gemm", 11, (5, 7), (7, 3)),
-    node("Gemm", 13, (5, 7), (7, 3), floats(1, 3), beta=0.0),
+    node("Gemm", 13, (5, 7), (7, 3), np.full((1, 3), np.nan, "f4"), beta=0.0),
     node("Gemm", 13, (5, 7), (7, 3), alpha=0.5),
     node("Gemm", 11, (5, 7), (7, 3), floats(3), alpha=-1.5, beta=2.0),
     node("Gemm", 9, (7, 5), (3, 7), (5, 3), transA=1, transB=1, beta=0.5),

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import ops
-from tests.operators.cases import BOUNDS, CASES, IMAGE, SAME, Case, by_operator, case
+from tests.operators.tables.cases import BOUNDS, CASES, IMAGE, SAME, Case, by_operator, case
 
 GRID = "~N=2 H=3 W=4 axis=2"
 BENT = ops.DeformConv((2, 1), (1, 0, 1, 2), (1, 2), group=2, offset_group=2)

@@ -19,8 +19,8 @@ import numpy as np
 
 import ops
 from ptensor.layout import Layout
-from tests.operators.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, flagged
 from tests.operators.harness import Array, Given, definition
+from tests.operators.tables.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, flagged
 from vtensor.language.dtype import numpy_dtype
 
 #: What may stand in front of an input.
@@ -325,5 +325,5 @@ def bound(op: str, dtype: str, library: str = "") -> float:
     )
 
 
-import tests.operators.cases_sampling  # noqa: E402
-import tests.operators.cases_shape  # noqa: E402, F401  # more rows of CASES
+import tests.operators.tables.cases_sampling  # noqa: E402
+import tests.operators.tables.cases_shape  # noqa: E402, F401  # more rows of CASES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from libdesc.eigen import native
-from tests.native.guarded import LINE, filled, guarded
+from tests.native.guarded.pages import LINE, filled, guarded
 from tests.native.packing import Array
 from vtensor.runtime import _replay
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from tests.operators.elementwise import EVERYWHERE
-from tests.operators.nodes import Array, Node, fed, opsets
+from tests.operators.tables.elementwise import EVERYWHERE
+from tests.operators.tables.nodes import Array, Node, fed, opsets
 from vtensor.language.operators import info_of
 
 RANDOM = np.random.default_rng(11)

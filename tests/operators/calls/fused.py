@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import ops
-from tests.operators.cases import dims_of
+from tests.operators.calls.levels import check_same
 from tests.operators.harness import Behind, Given, check_pads, definition, plain, run
-from tests.operators.levels import check_same
+from tests.operators.tables.cases import dims_of
 from vtensor.errors import NoInvokerError
 
 IMAGE, FEW, MANY = "N=2 C=6 H=5 W=4", "N=2 C=5 H=5 W=4", "N=1 C=32 H=6 W=6"

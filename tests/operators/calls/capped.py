@@ -1,9 +1,9 @@
 """A program: what instructions decide on a library, under a cap on instruction sets.
 
-``python -m tests.operators.capped CAP LIBRARY [COUNT [SHARE]]`` prints a line for each fault and,
-last, how many calls were compared, by kind. At most ``COUNT`` cases of each operator are drawn, and
-one in ``SHARE`` of the fused calls with special inputs. Libraries fix their cap at their first use,
-so that each cap needs a process.
+``python -m tests.operators.calls.capped CAP LIBRARY [COUNT [SHARE]]`` prints a line for each fault
+and, last, how many calls were compared, by kind. At most ``COUNT`` cases of each operator are
+drawn, and one in ``SHARE`` of the fused calls with special inputs. Libraries fix their cap at their
+first use, so that each cap needs a process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import sys
 from collections import Counter
 
-from tests.operators import fused, levels, special
+from tests.operators.calls import fused, levels, special
 from vtensor import limit_isa
 
 #: Caps and libraries under which the ends of float types are compared.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from tests.operators.nodes import IMAGE, floats, integers, node, numbers, twice
+from tests.operators.tables.nodes import IMAGE, floats, integers, node, numbers, twice
 
 LONG = TensorProto.INT64
 SQUARE = (1, 2, 5, 6)

@@ -340,7 +340,7 @@ def works():
 
 works_of = [lambda: makes(next(depths)), lambda: makes(next(depths)), lambda: runs(ready)]
 threads = [started(often, work) for work in works_of]
-for number in range(50):
+for number in range(20):
     child(works)
 done.set()
 for thread in threads: thread.join()
@@ -367,7 +367,7 @@ def test_no_lock_is_made_but_those_that_forks_wait_for() -> None:
 
 
 #: Processes, each of which forks a few times from its very beginning on.
-RANDOM_PROCESSES = 67 if ALL else 7
+RANDOM_PROCESSES = 67 if ALL else 3
 
 RANDOM = """
 import faulthandler, random

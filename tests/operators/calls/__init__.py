@@ -1,0 +1,1 @@
+"""Calls of operators on libraries that are compared with the definitions."""

@@ -1,0 +1,1 @@
+"""Tables of cases and of ONNX nodes, by family of operators."""

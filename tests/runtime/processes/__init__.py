@@ -1,0 +1,1 @@
+"""Sessions in forks, signals, nested runs, at the end of a process."""
