@@ -9,7 +9,7 @@ Source: the paper, sections 2.2 and 4.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -285,16 +285,67 @@ def _eligible(ctx: DispatchContext, call: Call, candidate: Candidate) -> None:
     )
     if reason:
         raise Decline(reason)
-    for role, operand in zip(call.roles, call.operands, strict=True):
-        allowed = candidate.dtypes.get(
-            role, candidate.dtypes.get(role.rstrip("0123456789"), candidate.dtypes.get(""))
-        )
-        if allowed is not None and operand.dtype not in allowed:
-            raise Decline(f"dtype {operand.dtype} of {role} is not among {', '.join(allowed)}")
+    if reason := _other_type(candidate.dtypes, call.roles, call.operands):
+        raise Decline(reason)
     if candidate.when is not None:
         answer = _condition(call, candidate.when)
         if isinstance(answer, str) or not answer:
             raise Decline(answer or "the condition of its invoker does not hold")
+
+
+def _other_type(
+    dtypes: Mapping[str, Collection[str]], roles: Sequence[str], operands: Sequence[VTensor]
+) -> str:
+    """Return why an invoker does not accept the element types of operands; empty if it does.
+
+    Args:
+        dtypes: the accepted element types by role, as in ``InvokerInfo``.
+        roles, operands: the operands and their roles.
+    """
+    for role, operand in zip(roles, operands, strict=True):
+        allowed = dtypes.get(role, dtypes.get(role.rstrip("0123456789"), dtypes.get("")))
+        if allowed is not None and operand.dtype not in allowed:
+            return f"dtype {operand.dtype} of {role} is not among {', '.join(allowed)}"
+    return ""
+
+
+def has_kernel(
+    node: str,
+    op: object,
+    inputs: Sequence[VTensor],
+    outputs: Sequence[VTensor],
+    preferences: Preferences = EVERY,
+) -> bool:
+    """Return whether an allowed library declares a native kernel for the element types of a call.
+
+    Nothing is compiled: the invoker accepts the types, the library computes in them on this
+    processor, and the invoker's condition holds.
+
+    Args:
+        node, op: the node's name and its operator instance.
+        inputs, outputs: the operands, without layouts.
+        preferences: the libraries that may take the node.
+    """
+    info, operands = info_of(op), (*inputs, *outputs)
+    roles = info.roles(len(inputs), len(outputs))
+    for _, row in ready().candidates(info.name, CPU):
+        library = ready().libraries[row.library]
+        if row.python or library.absent or preferences.refusal(node, info.name, row.library):
+            continue
+        if _other_type(row.dtypes, roles, operands):
+            continue
+        if not all(map(library.computes, dict.fromkeys(each.dtype for each in operands))):
+            continue
+        try:
+            answer = row.when is None or row.when(op, *operands)
+        except (VTensorError, Decline):
+            continue
+        except Exception as error:  # of the author's code: resolution asks again, and reports it
+            pass_signals(error)
+            return True
+        if answer and not isinstance(answer, str):
+            return True
+    return False
 
 
 def _condition(call: Call, when: When) -> bool | str:

@@ -83,6 +83,14 @@ class RegisteredLibrary:
         if handler is not None and not self.absent:
             handler(cap)
 
+    def computes(self, dtype: str) -> bool:
+        """Return whether the library computes in an element type on this processor.
+
+        True without a handler ``computes``: its invokers declare their types.
+        """
+        handler = self.code["computes_handler"]
+        return handler is None or bool(handler(dtype))
+
     def peaks(self, nbytes: int) -> Iterator[tuple[str, Step, int]]:
         """Yield (kind, step, count) for each step that measures the machine's peak speed when it is
         timed.

@@ -26,6 +26,7 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "confirm": ((str,), False, '"module:function"(call, row) -> None, or why not'),
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
+    "computes": ((str,), False, '"module:function"(dtype) -> whether the processor has it'),
     "peaks": ((str,), False, '"module:function"(nbytes) -> steps that measure peak speed'),
     "let_go": (
         (str,),
@@ -44,6 +45,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "confirm": ("call", "row"),
     "version": (),
     "limit_isa": ("cap",),
+    "computes": ("dtype",),
     "peaks": ("nbytes",),
     "let_go": (),
 }

@@ -76,6 +76,7 @@ def _zero(op: Cast) -> float:
     _TYPES,
     zero=_zero,
     expression=lambda op, x: x.to(op.to),
+    traits=[Structural("cast")],
 )
 class Cast(Unary):
     """Convert the values to another element type.

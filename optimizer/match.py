@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from optimizer.constants.computed import origin
+from optimizer.constants.originals import Original
 from optimizer.readers import Readers
-from vtensor.language.dtype import NARROW_FLOATS
+from vtensor.language.dtype import NARROW_FLOATS, from_numpy
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
@@ -157,11 +159,20 @@ class Matcher:
             return False
         if not array.size or array.dtype.kind in "bOSU":
             return False
-        tolerance = TOLERANCE.get(self.graph.values[value].dtype, ROUNDED) * abs(number)
+        tolerance = TOLERANCE.get(self._stored_type(value), ROUNDED) * abs(number)
         first = float(array.flat[0])
         return abs(first - number) <= tolerance and (
             array.size == 1 or bool((array == first).all())
         )
+
+    def _stored_type(self, constant: str) -> str:
+        """Return the element type in which the model stores a constant: its own, or the narrower
+        one that it was widened from.
+        """
+        array, _ = origin(self.graph.constants, constant)
+        if isinstance(array, Original):
+            return from_numpy(array.root.dtype)
+        return self.graph.values[constant].dtype
 
     def _apply(self, pattern: Apply, value: str, met: Matched) -> Iterator[Matched]:
         """Yield each way in which the node that makes ``value``, and its inputs, match ``pattern``,

@@ -8,18 +8,20 @@ operators are (``libdesc/rules.py``). The pass itself knows no operator.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from libdesc.dispatcher import has_kernel
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready
 from optimizer.constants.originals import copied
 from optimizer.match import Matched, Matcher
 from optimizer.readers import Readers
+from optimizer.widen import NARROW
 from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
@@ -148,16 +150,21 @@ class _Rewriting:
 
         False if the field ``native`` is False.
         """
-        nodes = (self.graph.nodes[name] for name in met.nodes)
+        given, values = self.graph.values, ChainMap(new.values, self.graph.values)
         return (
             self.native
-            and not all(map(self._is_native, new.nodes))
-            and all(map(self._is_native, nodes))
+            and not all(self._is_native(node, values) for node in new.nodes)
+            and all(self._is_native(self.graph.nodes[name], given) for name in met.nodes)
         )
 
-    def _is_native(self, node: Node) -> bool:
-        """Return whether an allowed library has native code for an operator."""
+    def _is_native(self, node: Node, values: Mapping[str, VTensor]) -> bool:
+        """Return whether an allowed library has native code for an operator; for a node on narrow
+        floats, whether it has a kernel for them.
+        """
         name, allows = info_of(node.op).name, self.preferences.allows
+        inputs, outputs = ([values[n] for n in names] for names in (node.inputs, node.outputs))
+        if any(value.dtype in NARROW for value in (*inputs, *outputs)):
+            return has_kernel(node.name, node.op, inputs, outputs, self.preferences)
         if name not in self.runs_native:
             rows = ready().candidates(name, CPU)
             found = any(allows(info.library) and not info.python for _, info in rows)

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 #: The element types between which a reorder may convert, rounding to nearest even.
 FLOATS = ("f32", "bf16", "f16")
+#: The instruction sets, by the beginnings of their names, with which oneDNN computes in a type that
+#: not every processor has.
+COMPUTED: dict[str, tuple[str, ...]] = {
+    "bf16": ("avx2_vnni_2", "avx512", "amx"),
+    "f16": ("avx2_vnni_2", "avx512_fp16", "amx"),
+}
 #: The most dims of a descriptor of oneDNN.
 MAX_DIMS = 12
 
@@ -52,6 +58,11 @@ def limit_isa(cap: str) -> None:
             f"onednn: the cap {cap} comes too late or is none: {error}; "
             "call limit_isa before the first session"
         ) from error
+
+
+def computes(dtype: str) -> bool:
+    """Return whether oneDNN computes in an element type on this processor, under the cap."""
+    return dtype not in COMPUTED or dnnl.isa().startswith(COMPUTED[dtype])
 
 
 def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:

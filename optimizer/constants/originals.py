@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from ptensor.pages import contiguous, lasting, reused
+from ptensor.pages import contiguous, lasting, passing, reused
 
 Array = np.ndarray[Any, Any]
 
@@ -23,8 +23,8 @@ Array = np.ndarray[Any, Any]
 #: bytes and allocates the memory for them.
 Read = Callable[[Callable[[int], "np.ndarray[Any, Any]"]], Array]
 
-#: A change that derives an original from another: ("order", axes in their new order) or ("shape",
-#: new sizes).
+#: A change that derives an original from another: ("order", axes in their new order), ("shape", new
+#: sizes) or ("f32", ()).
 Step = tuple[str, tuple[int, ...]]
 
 
@@ -70,7 +70,7 @@ class Original:
         self._fresh = False
         self._weak_array = _weak_view(array)
         self._views: dict[tuple[int, ...], Original] = {}
-        self._turns: dict[tuple[int, ...], Original] = {}
+        self._turns: dict[Step, Original] = {}
         self.asks = 0
 
     @classmethod
@@ -149,19 +149,22 @@ class Original:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The changes of order and shape that lead from ``root`` to this original, in order."""
+        """The changes that lead from ``root`` to this original, in order."""
         return ()
 
     def derived(self, steps: Iterable[Step]) -> Original:
-        """Return this original after changes of order and shape, as ``steps`` lists them.
+        """Return this original after changes of order, shape and type, as ``steps`` lists them.
 
         >>> Original(np.arange(6)).derived([("shape", (2, 3)), ("order", (1, 0))]).array.tolist()
         [[0, 3], [1, 4], [2, 5]]
         """
         result: Original = self
         for kind, numbers in steps:
-            change = result.turned if kind == "order" else result.reshape
-            result = change(tuple(numbers))
+            if kind == "f32":
+                result = result.in_f32()
+            else:
+                change = result.turned if kind == "order" else result.reshape
+                result = change(tuple(numbers))
         return result
 
     @property
@@ -211,7 +214,18 @@ class Original:
         """
         if axes == tuple(range(self.ndim)):
             return self
-        return self._turns.setdefault(axes, _Turned(self, axes))
+        return self._turns.setdefault(("order", axes), _Turned(self, axes))
+
+    def in_f32(self) -> Original:
+        """Return an original with the same elements in f32, converted when it is first read.
+
+        Calls return the same object.
+
+        >>> wide = Original(np.array([0.5, 3], np.float16)).in_f32()
+        >>> wide.array.dtype, wide.array.tolist(), wide.steps
+        (dtype('float32'), [0.5, 3.0], (('f32', ()),))
+        """
+        return self._turns.setdefault(("f32", ()), _Widened(self))
 
 
 class _Turned(Original):
@@ -247,6 +261,35 @@ class _Turned(Original):
     @asks.setter
     def asks(self, asks: int) -> None:
         self._source.asks = asks
+
+
+class _Widened(_Turned):
+    """An original with its elements in f32."""
+
+    __slots__ = ()
+
+    def __init__(self, given: Original) -> None:
+        super().__init__(given, tuple(range(given.ndim)))
+        self.dtype, self._recover = np.dtype(np.float32), partial(_copied_in_f32, given)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (*self._source.steps, ("f32", ()))
+
+    def turned(self, axes: tuple[int, ...]) -> Original:
+        return Original.turned(self, axes)
+
+
+def _copied_in_f32(given: Original) -> Array:
+    """Return a read-only copy of an original's array with its elements in f32.
+
+    The memory of the result is meant for short use.
+    """
+    array = passing(given.shape, np.dtype(np.float32))
+    with np.errstate(all="ignore"):  # a signalling NaN is a NaN
+        array[...] = given.now()
+    array.flags.writeable = False
+    return array
 
 
 def _transposed(given: Original, axes: tuple[int, ...]) -> Array:

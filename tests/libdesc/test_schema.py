@@ -55,6 +55,7 @@ HANDLER_TEXTS = {
     "confirm": f"{NAMES}(call, row) -> None, or why not",
     "version": f"{NAMES} -> text: version, and where it was found",
     "limit_isa": f"{NAMES}(cap) caps the instruction set",
+    "computes": f"{NAMES}(dtype) -> whether the processor has it",
     "peaks": f"{NAMES}(nbytes) -> steps that measure peak speed",
     "let_go": f"{NAMES} releases kernels that planning made in vain",
 }
@@ -99,8 +100,8 @@ def test_a_key_that_is_missing_is_named(tmp_path: Path, key: str) -> None:
 
 
 KEYS_ALLOWED = (
-    "confirm, devices, guideline, invokers, layout_mapper, let_go, limit_isa, name, peaks, "
-    "priority, probe, python, transformer, version"
+    "computes, confirm, devices, guideline, invokers, layout_mapper, let_go, limit_isa, name, "
+    "peaks, priority, probe, python, transformer, version"
 )
 
 
@@ -226,6 +227,7 @@ def test_a_link_inside_of_the_folder_is_followed(tmp_path: Path) -> None:
         ("confirm", "(call)", "(call, row)"),
         ("version", "(x)", "()"),
         ("limit_isa", "()", "(cap)"),
+        ("computes", "()", "(dtype)"),
         ("peaks", "(*, nbytes)", "(nbytes)"),
         ("let_go", "(all)", "()"),
     ],
@@ -242,7 +244,13 @@ def test_a_handler_of_another_signature_is_refused(
 
 @pytest.mark.parametrize(
     ("key", "arguments"),
-    [("version", ()), ("limit_isa", ("avx2",)), ("peaks", (4,)), ("let_go", ())],
+    [
+        ("version", ()),
+        ("limit_isa", ("avx2",)),
+        ("computes", ("f16",)),
+        ("peaks", (4,)),
+        ("let_go", ()),
+    ],
 )
 def test_an_error_of_a_handler_is_the_librarys(
     scratch: None, tmp_path: Path, key: str, arguments: tuple[object, ...]

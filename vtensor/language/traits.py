@@ -34,9 +34,9 @@ class Commutes(Trait):
 
 #: The kinds of ``Structural``, and the parameters of their operators. ``rename`` has ((old, new),
 #: ...); ``reshape`` has ((name, size), ...); ``slice`` has axes, starts, ends and steps. ``bias``
-#: has none; it adds its second operand along that operand's dims. The others have the parameters of
-#: the ONNX operator in their first spelling.
-STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice")
+#: has none; it adds its second operand along that operand's dims. ``cast`` has the element type of
+#: its output. The others have the parameters of the ONNX operator in their first spelling.
+STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice", "cast")
 
 #: The kinds of ``Structural`` whose output is the input's memory under other dims.
 VIEWS = ("rename", "reshape", "identity")

@@ -190,6 +190,10 @@ class SymbolicArray:
         sample = turned(self.sample, axes)
         return SymbolicArray(self.trace, shape, sample, turned, (self, axes), elements)
 
+    def in_f32(self) -> Any:
+        """Return the array with its elements, floats, in f32."""
+        return SymbolicArray(self.trace, self.shape, in_f32(self.sample), in_f32, (self,))
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         """Raise an error if NumPy asks for the array: it would get the elements for the current
         sizes only.
@@ -234,6 +238,11 @@ def spread_under(array: Array, sizes: Sequence[int], under: Sequence[int]) -> Ar
 def turned(array: Array, axes: Sequence[int]) -> Array:
     """Return an array with its axes in the order ``axes``, contiguous in memory."""
     return np.ascontiguousarray(array.transpose(axes))
+
+
+def in_f32(array: Array) -> Array:
+    """Return a copy of an array with its elements in f32."""
+    return array.astype(np.float32)
 
 
 def as_it_is(array: Array) -> Array:
@@ -287,5 +296,5 @@ def read_array(array: StoredArray | Array) -> Array:
 
 #: The functions that the rows of a trace call for symbolic arrays.
 TRACED: Sequence[Callable[..., Any]] = (
-    *(array_of, read_array, reshaped, shaped, spread_under, turned),
+    *(array_of, in_f32, read_array, reshaped, shaped, spread_under, turned),
 )

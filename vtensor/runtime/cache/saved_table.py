@@ -350,7 +350,7 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
     if is_read != (source.dtype, _shape(source, changes)):
         raise ValueError(f"{name} has another type or other sizes")
     in_place = data["step"] is None and not changes
-    in_place = in_place and all(kind != "order" for kind, _ in source.steps)
+    in_place = in_place and all(kind == "shape" for kind, _ in source.steps)
     return ConstantRow(source, changes, step_input, value, data["factor"] is True, in_place)
 
 

@@ -1,0 +1,357 @@
+"""Values in f16 or bf16 are computed in f32 where that type has no native kernel.
+
+    f(x)  becomes  cast(f(cast(x)))
+
+Libraries declare the element types of their kernels, and which of these the processor has. A node
+without a kernel in the narrow type, but with one in f32, is *wide*: it reads and makes f32. Nodes
+that have both are wide if that saves conversions: a minimum cut decides, whatever the sizes are.
+Then no node is preceded and followed by a conversion without need. A cast between the narrow type
+and f32 disappears if both sides are f32; values are then rounded less often than in the given
+graph. Constants are widened when they are read, exactly.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NamedTuple
+
+from libdesc.dispatcher import has_kernel
+from libdesc.preferences import EVERY, Preferences
+from optimizer.constants.originals import Original, Originals
+from ptensor.background_work import checkpoint
+from vtensor.errors import VTensorError
+from vtensor.language.graph import Graph, Node
+from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
+from vtensor.language.records import dataclass, replace
+from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
+from vtensor.language.tensor import Option, VTensor
+
+#: The element types that are widened, and the type that they become.
+NARROW = ("f16", "bf16")
+WIDE = "f32"
+
+#: The two sides of the cut, as names that no node has.
+_WIDE, _NARROW = "\0wide", "\0narrow"
+
+#: More conversions than any graph has.
+_ENDLESS = 1 << 30
+
+
+def widen(graph: Graph, preferences: Preferences = EVERY) -> Graph:
+    """Return the same network with nodes in f32 that have no native kernel in a narrower float.
+
+    Inputs, outputs and values that a run asks for keep their types. A graph whose nodes all have
+    native kernels is returned as it is.
+
+    Args:
+        graph: sealed; it is not changed.
+        preferences: the allowed libraries. A pinned node is wide if its library has only a wide
+            kernel; a pinned cast stays.
+    """
+    if all(value.dtype not in NARROW for value in graph.values.values()):
+        return graph
+    if not (wide := _wide_nodes(graph, preferences)):
+        return graph
+    constants = graph.constants
+    origins = constants.origins() if isinstance(constants, Originals) else constants
+    return _Widening(graph, Originals(origins), wide).run()
+
+
+def _wide_nodes(graph: Graph, preferences: Preferences) -> set[str]:
+    """Return the names of the wide nodes, casts between a narrow type and f32 among them."""
+    touching = {node.name: node for node in graph.nodes.values() if any(_narrow_of(graph, node))}
+    native = {
+        name: has_kernel(name, node.op, *_operands(graph, node), preferences)
+        for name, node in touching.items()
+    }
+    if all(native.values()):
+        return set()
+    sides = {
+        name: side
+        for name, node in touching.items()
+        if (side := _side(graph, node, native[name], preferences)) is not None
+    }
+    linked = _linked(graph, touching, sides)
+    sides |= {name: _NARROW for name in touching if name not in linked}
+    links = {link.value: link for link in _links(graph, touching, sides)}
+    wide = _cut(links.values())
+    makers = {value: link.maker for value, link in links.items()}
+    for name, node in touching.items():  # libraries fuse such nodes into the wide node before
+        info, near = info_of(node.op), [links[v] for v in _narrow_of(graph, node) if v in links]
+        if name in sides or not (info.elementwise or info.structural):
+            continue
+        after = all(makers.get(value, _WIDE) in wide for value in node.inputs)
+        if after and sum(link.cost(wide | {name}) - link.cost(wide) for link in near) <= 0:
+            wide.add(name)
+    return {name for name in touching if sides.get(name, name) in wide}
+
+
+def _narrow_of(graph: Graph, node: Node) -> Iterator[str]:
+    """Yield the names of a node's operands that have a narrow type, each once."""
+    names = dict.fromkeys((*node.inputs, *node.outputs))
+    return (name for name in names if graph.values[name].dtype in NARROW)
+
+
+def _operands(graph: Graph, node: Node) -> tuple[list[VTensor], list[VTensor]]:
+    """Return a node's inputs and its outputs."""
+    inputs, outputs = node.inputs, node.outputs
+    return [graph.values[name] for name in inputs], [graph.values[name] for name in outputs]
+
+
+def _changes_width(graph: Graph, node: Node) -> bool:
+    """Return whether a node is a cast between a narrow type and f32."""
+    types = {graph.values[name].dtype for name in (*node.inputs, *node.outputs)}
+    return info_of(node.op).structural == "cast" and WIDE in types and types <= {WIDE, *NARROW}
+
+
+def _side(graph: Graph, node: Node, native: bool, preferences: Preferences) -> str | None:
+    """Return the side of a node with narrow operands; None if it may take either.
+
+    A node that only moves elements of constants is narrow: wide constants would take more memory.
+
+    Args:
+        graph, node: the graph and the node.
+        native: True if the node has a native kernel in its narrow type.
+        preferences: the allowed libraries.
+    """
+    info = info_of(node.op)
+    if info.structural == "cast" and preferences.pinned(node.name, info.name):
+        return _NARROW
+    if _changes_width(graph, node):
+        return _WIDE
+    moved = [name for name in _narrow_of(graph, node) if name in node.inputs]
+    if info.structural and moved and all(name in graph.constants for name in moved):
+        return _NARROW
+    op, [inputs, outputs] = _wide_op(graph, node), _operands(graph, node)
+    inputs, outputs = [*map(_widened, inputs)], [*map(_widened, outputs)]
+    try:
+        made = run_compute(Context(node=node.name), op, inputs)
+    except VTensorError:
+        return _NARROW
+    if [value.dtype for value in made] != [value.dtype for value in outputs]:
+        return _NARROW  # a parameter decides the type
+    if native == has_kernel(node.name, op, inputs, outputs, preferences):
+        return None
+    return _NARROW if native else _WIDE
+
+
+def _widened(value: VTensor) -> VTensor:
+    """Return a new value in f32 for a narrow one, else the value itself."""
+    if value.dtype not in NARROW:
+        return value
+    return VTensor.as_known(WIDE, dict(value.dims), value.option)
+
+
+def _wide_op(graph: Graph, node: Node) -> object:
+    """Return the operator of a node in f32: another one for a cast to a narrow type."""
+    if info_of(node.op).structural == "cast" and graph.values[node.outputs[0]].dtype in NARROW:
+        return OPERATORS.structural("cast").cls(WIDE)
+    return node.op
+
+
+class _Link(NamedTuple):
+    """A narrow value that is no constant, as an edge of the cut.
+
+    Attributes:
+        value: its name.
+        maker: the side or the name of the node that makes it.
+        readers: the sides or names of the nodes that read it.
+    """
+
+    value: str
+    maker: str
+    readers: Sequence[str]
+
+    def cost(self, wide: Collection[str]) -> int:
+        """Return the number of conversions of the value if the nodes in ``wide`` are wide."""
+        return any((reader in wide) != (self.maker in wide) for reader in self.readers)
+
+
+def _links(graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str]) -> Iterator[_Link]:
+    """Yield a link for each narrow value that is no constant.
+
+    Args:
+        graph: the graph; its inputs and outputs are narrow.
+        touching: the nodes with narrow operands, by name.
+        sides: the sides of the nodes that cannot choose.
+    """
+    makers, readers = dict[str, str](), defaultdict[str, list[str]](list)
+    for name, node in touching.items():
+        makers |= dict.fromkeys(node.outputs, sides.get(name, name))
+        for value in node.inputs:
+            readers[value].append(sides.get(name, name))
+    for value in graph.outputs.values():
+        readers[value].append(_NARROW)
+    for value, names in readers.items():
+        if graph.values[value].dtype in NARROW and value not in graph.constants:
+            yield _Link(value, makers.get(value, _NARROW), names)
+
+
+def _linked(
+    graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str]
+) -> Collection[str]:
+    """Return the names of the nodes that narrow values link to a node without a narrow kernel.
+
+    Arguments are as for ``_links``. Casts that change the width, and narrow nodes, end the search.
+    """
+    near = defaultdict[str, list[str]](list)
+    for name, node in touching.items():
+        for value in _narrow_of(graph, node):
+            near[value].append(name)
+    work = [
+        name
+        for name, side in sides.items()
+        if side == _WIDE and not _changes_width(graph, touching[name])
+    ]
+    linked = dict.fromkeys(work)
+    for name in work:
+        for value in _narrow_of(graph, touching[name]):
+            for other in near[value] if value not in graph.constants else ():
+                if other not in linked:
+                    linked[other] = None
+                    work += [] if other in sides else [other]
+    return linked
+
+
+def _cut(links: Iterable[_Link]) -> set[str]:
+    """Return the fewest nodes, with the wide side, that cause the fewest conversions.
+
+    It is the side of a minimum cut, found by augmenting paths.
+    """
+    room: dict[object, dict[object, int]] = defaultdict(lambda: defaultdict(int))
+    for link in links:
+        up, down = (link.value, "widened"), (link.value, "narrowed")
+        room[up][link.maker] = room[link.maker][down] = 1
+        for reader in link.readers:
+            room[reader][up] = room[down][reader] = _ENDLESS
+    while True:
+        before: dict[object, object] = {_WIDE: None}
+        found = [*before]
+        for place in found:
+            for to in [to for to, left in room[place].items() if left and to not in before]:
+                before[to] = place
+                found.append(to)
+            if _NARROW in before:
+                break
+        else:
+            return {place for place in found if isinstance(place, str)}
+        place = _NARROW
+        while (origin := before[place]) is not None:
+            room[origin][place] -= 1
+            room[place][origin] += 1
+            place = origin
+
+
+@dataclass
+class _Widening:
+    """A graph whose wide nodes are being changed to f32, node by node.
+
+    Attributes:
+        graph: the graph; new values are added to it.
+        constants: its constants; new ones are added.
+        wide: the names of the wide nodes.
+        twins: by name of a narrow value, the name of the same value in f32.
+        same: by name of a value whose cast is left out, the name of the value read in its place.
+        nodes: the nodes of the new graph, in order.
+    """
+
+    graph: Graph
+    constants: Originals
+    wide: Collection[str]
+    twins: dict[str, str] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    def run(self) -> Graph:
+        """Return the new graph."""
+        given = self.graph
+        self.graph = replace(given, values=dict(given.values), constants=self.constants)
+        narrow = [node for node in given.nodes.values() if node.name not in self.wide]
+        kept = {*given.outputs.values(), *(name for node in narrow for name in node.inputs)}
+        for node in given.nodes.values():
+            checkpoint()
+            if node.name not in self.wide:
+                self._put(node, tuple(self.same.get(name, name) for name in node.inputs))
+            elif info_of(node.op).structural == "cast":
+                self._cast(node, kept)
+            else:
+                self._compute(node, kept)
+        return replace(self.graph, nodes=self.nodes)
+
+    def _put(self, node: Node, inputs: tuple[str, ...]) -> None:
+        """Add a node with other inputs."""
+        self.nodes[node.name] = node if inputs == node.inputs else replace(node, inputs=inputs)
+
+    def _compute(self, node: Node, kept: Collection[str]) -> None:
+        """Add a wide node, and conversions to narrow types of its outputs in ``kept``."""
+        values, op = self.graph.values, _wide_op(self.graph, node)
+        inputs = tuple(map(self._wide, node.inputs))
+        outputs, narrowed = list(node.outputs), dict[str, VTensor]()
+        for index, name in enumerate(node.outputs):
+            if (value := values[name]).dtype not in NARROW:
+                continue
+            if name in kept:
+                narrowed[name], outputs[index] = value, self._free(f"{name}:{WIDE}")
+            self.twins[name] = outputs[index]
+            self._value(outputs[index], value)
+        label = label_of(op)
+        self.nodes[node.name] = replace(
+            node, op=op, op_name=label, inputs=inputs, outputs=tuple(outputs)
+        )
+        for name, value in narrowed.items():
+            self._convert(f"{name}:{value.dtype}", self.twins[name], value.dtype, name)
+
+    def _cast(self, node: Node, kept: Collection[str]) -> None:
+        """Add a wide cast, or leave it out if its input and its output are the same in f32."""
+        [given], [made] = node.inputs, node.outputs
+        types = [self.graph.values[name].dtype for name in (given, made)]
+        if not {*types} <= {WIDE, *NARROW}:
+            self._compute(node, kept)
+        elif types[1] in NARROW:
+            self.twins[made] = self._wide(given)
+            if made in kept:
+                self._put(node, (self.twins[made],))
+        elif given not in self.twins and given not in self.constants:
+            self._put(node, node.inputs)
+            self.twins[given] = made
+        else:
+            self.same[made] = self._wide(given)
+            if made in self.graph.outputs.values():
+                op = OPERATORS.structural("identity").cls()
+                inputs = (self.same[made],)
+                self.nodes[node.name] = replace(node, op=op, op_name=label_of(op), inputs=inputs)
+
+    def _wide(self, name: str) -> str:
+        """Return the name of a value in f32; a constant or conversion is added if it is needed."""
+        value = self.graph.values[name]
+        if value.dtype not in NARROW:
+            return self.same.get(name, name)
+        if name not in self.twins:
+            twin = self.twins[name] = self._free(f"{name}:{WIDE}")
+            self._value(twin, value)
+            if name in self.constants:
+                array: Any = self.constants.origin(name)
+                if not isinstance(array, (Original, SymbolicArray)):
+                    array = Original(array)
+                self.constants.put(twin, array.in_f32())
+            else:
+                self._convert(twin, name, WIDE, twin)
+        return self.twins[name]
+
+    def _value(self, name: str, narrow: VTensor) -> None:
+        """Add a value with the dims of a narrow one, in f32."""
+        self.graph.values[name] = VTensor.as_known(WIDE, dict(narrow.dims), Option(name=name))
+
+    def _convert(self, name: str, source: str, dtype: str, target: str) -> None:
+        """Add a node that converts the value ``source`` to ``dtype`` and makes ``target``."""
+        op, name = OPERATORS.structural("cast").cls(dtype), self._free(name, target)
+        self.nodes[name] = Node(name, op, label_of(op), (source,), (target,))
+
+    def _free(self, name: str, own: str = "") -> str:
+        """Return ``name``, with apostrophes added until only the value ``own`` may have it."""
+        taken = self.graph.nodes, self.graph.values, self.nodes
+        while name != own and any(name in names for names in taken):
+            name += "'"
+        return name
