@@ -7,8 +7,8 @@ AREA = "libdesc"
 ROWS = {
     (53, AREA, "libdesc/dispatcher.py"): (
         "The element types that an invoker takes for a repeated operand are not checked.",
-        'role, candidate.dtypes.get(role.rstrip("0123456789"), candidate.dtypes.get(""))',
-        'role, candidate.dtypes.get("")',
+        'dtypes.get(role, dtypes.get(role.rstrip("0123456789"), dtypes.get("")))',
+        'dtypes.get(role, dtypes.get(""))',
     ),
     (54, AREA, "libdesc/preferences.py"): (
         "The pin of an operator overrides the pin of one of its nodes.",
