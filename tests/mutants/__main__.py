@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.mutants.copies import Copy, is_native
+from tests.mutants.copies import ROOT, Copy, is_native
 from tests.mutants.faults import FAULTS, Fault
 from tests.mutants.plugin import LOG, ORDER
 
@@ -207,6 +207,9 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a fault.")] = False,
 ) -> None:
     """Seed faults one by one in a copy of the repository; say which of them a test catches."""
+    for path in (*(tests or ()), *(without or ())):
+        if not (ROOT / path.partition("::")[0]).exists():
+            raise typer.BadParameter(f"there is no {path}")
     known = Map(**json.loads(kept.read_text())) if kept.exists() else Map({}, {})
     numbers = {int(one) for one in only.split(",") if one}
     faults = [one for one in FAULTS if not numbers or one.number in numbers]
