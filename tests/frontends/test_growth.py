@@ -23,7 +23,7 @@ from tests.frontends.support import model, run_once
 
 ROOT = Path(__file__).parents[2]
 #: Parts of the smallest model: more than any limit on neighbours that a pass looks at.
-PARTS = 40
+PARTS = 64
 #: Shares of n * n that a function's second difference may reach; a loop in a loop has 1 or more.
 SHARE = 0.25
 

@@ -42,7 +42,7 @@ CASES = {
 }
 
 #: Each event is tried, in several processes, or some of them in one.
-PROCESSES, EVENTS = 4, 8
+PROCESSES, EVENTS = 4, 12
 
 #: The code that is interrupted.
 INTERRUPTED = tuple(
@@ -217,7 +217,7 @@ def test_an_exception_of_a_handler_comes_out_and_leaves_all_whole(case: str, par
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     [last] = done.stdout.splitlines()
-    assert int(last.removeprefix("tried ")) >= (8 if ALL else 2)
+    assert int(last.removeprefix("tried ")) >= (8 if ALL else 3)
 
 
 if __name__ == "__main__":
