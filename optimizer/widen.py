@@ -218,7 +218,8 @@ def _linked(
 def _cut(links: Iterable[_Link]) -> set[str]:
     """Return the fewest nodes, with the wide side, that cause the fewest conversions.
 
-    It is the side of a minimum cut, found by augmenting paths.
+    It is the side of a minimum cut, found by augmenting paths. networkx has one too, but each
+    first start of such a model would import it, which takes longer than all of this pass.
     """
     room: dict[object, dict[object, int]] = defaultdict(lambda: defaultdict(int))
     for link in links:
