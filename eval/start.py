@@ -62,9 +62,9 @@ def measure(scope: Scope, store: Store) -> None:
         with TemporaryDirectory() as folder:
             model = Path(folder) / "model.onnx"
             feeds = written(name, scope, model)
-            told = (name, model, feeds, engines, scope.threads, rounds)
-            cold = {row["engine"]: row for row in started(*told, cold=True)}
-            kept.add(row | _cold(cold.get(row["engine"], {})) for row in started(*told))
+            arguments = (name, model, feeds, engines, scope.threads, rounds)
+            cold = {row["engine"]: row for row in started(*arguments, cold=True)}
+            kept.add(row | _cold(cold.get(row["engine"], {})) for row in started(*arguments))
 
 
 def _cold(row: Row) -> Row:
