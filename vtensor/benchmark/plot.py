@@ -97,8 +97,8 @@ def _bars(
     Args:
         axes: the panel, of matplotlib.
         ratios: the pairs of ``_ratios``.
-        place: the index of the peer among the peers, which decides the bars' colour and height in a
-            line.
+        place: the index of the peer among the peers, which decides the bars' colour and their place
+            in a line.
         count: the number of peers.
         peer: the peer's name.
     """

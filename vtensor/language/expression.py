@@ -22,7 +22,7 @@ class Expression:
     max(mul(x0, 2), 0)
 
     Attributes:
-        operand: the operand's index among the operator's inputs; -1 for a function.
+        operand: the operand's index; -1 for a function.
         function: the function's name; empty for an operand.
         arguments: the function's arguments.
         dtype: the element type of the value in memory; empty if it is not known, as for an

@@ -63,8 +63,8 @@ class Graph:
         outputs: by name of each output, the name of its value, in order.
         nodes: the nodes by name, in order.
         sealed: True once the graph is immutable.
-        merged: by name of a node that a simplification removed, the name of the node that now
-            computes its result.
+        merged: by name of a node that a simplification removed, the name of the node that now does
+            its work.
         offers: by name of a node, the nodes after it that its library may fuse into it (run in the
             same step), in order. The library takes none, the first few, or all of them.
         rewritten: the number of applications of each rewrite rule, by the rule's name.
@@ -262,7 +262,7 @@ class Graph:
             name: the output's name; by default the value's.
 
         Raises:
-            GraphError: ``value`` is of another graph, or the output's name is taken.
+            GraphError: ``value`` is no value of this graph, or the output's name is taken.
         """
         self._check_not_sealed()
         if not isinstance(value, VTensor) or self.values.get(value.name) is not value:

@@ -184,8 +184,8 @@ def _place(cls: type) -> tuple[str, int]:
     """Return the file and line of an operator's class, without reading its source.
 
     The line is ``__firstlineno__`` if the class has it. Otherwise the line of the decorator's call
-    is searched in the call stack. If it is not found, or ``compute`` begins on an earlier line, the
-    line is the first one of ``compute``.
+    is searched in the call stack. If it is not found, or the class's own ``compute`` begins on an
+    earlier line, the line is the first one of ``compute``.
     """
     file, _, text = place_of(cast(Operator, cls).compute).rpartition(":")
     line = int(text)
@@ -265,8 +265,8 @@ class Context:
         op: the operator's name.
         names: the names of the outputs; empty for default names.
         followers: operators after this node that may be fused, that is, run inside this node's
-            step, each with its further operands. The routine that an invoker returns says how many
-            of them it takes.
+            step, each with its further operands. The routine that an invoker returns takes all of
+            them or none.
     """
 
     node: str = ""

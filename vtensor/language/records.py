@@ -306,7 +306,7 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
 
 
 def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]:
-    """Return ``__setattr__`` and ``__delattr__`` for a frozen class, by name; both raise an error.
+    """Return ``__setattr__`` and ``__delattr__`` by name; both refuse to change a frozen instance.
 
     Args:
         cls: the frozen class.

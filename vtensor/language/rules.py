@@ -6,11 +6,11 @@ A rule is a text, an equation between two expressions of registered operators::
 
 Names that begin with a small letter are holes. A hole matches any value of a graph; if its name
 occurs several times, it is the same value each time. A number matches a constant all of whose
-elements equal it. ``scalar(s)`` matches a constant of one number, and ``constant(c)`` any constant.
-``a | b`` matches what ``a`` or ``b`` matches. Parameters are given by name, ``Op(x, parameter=p)``.
-The name ``p`` stands for the operator's parameter, ``_`` for any value, and a parameter that is
-left out must have its default. A line ``name = expression`` before the pattern gives a name to a
-part of the pattern; in one match, the name stands for one value.
+elements are this number, except for rounding. ``scalar(s)`` matches a constant of one number, and
+``constant(c)`` any constant. ``a | b`` matches what ``a`` or ``b`` matches. Parameters are given by
+name, ``Op(x, parameter=p)``. The name ``p`` stands for the operator's parameter, ``_`` for any
+value, and a parameter that is left out must have its default. A line ``name = expression`` before
+the pattern gives a name to a part of the pattern; in one match, the name stands for one value.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class Number:
-    """A pattern that matches a constant whose elements all equal ``value``."""
+    """A pattern that matches a constant whose elements are all ``value``, except for rounding."""
 
     value: float
 
@@ -96,8 +96,8 @@ class Match:
         values: the value of the graph that each hole matched, by the hole's name.
         parameters: the values of those operator parameters that have a name in the pattern, by that
             name.
-        numbers: for each hole that matched a constant, by the hole's name, the number that all
-            elements of the constant equal; the constant's array if they differ.
+        numbers: for each hole that matched a constant, by the hole's name, the constant's array. If
+            it has one element, and that depends on no symbolic size, the number instead.
         output: the value that the last operator of the match computes.
     """
 
@@ -127,7 +127,8 @@ class Rule:
         name: the rule's name, by which a session can switch it off.
         equation: the rule in mathematical notation.
         pattern: the expression that is replaced.
-        makes: the replacement. An operand is left out if it is a hole that matched no value.
+        makes: the replacement. An operand is left out if it is a hole that matched no value and
+            for which ``given`` returns none.
         given: the condition for the replacement, which may also compute parameters of it.
         example: operands for a test of the rule, by the hole's name: the dim names of the operand,
             or the number of a scalar.

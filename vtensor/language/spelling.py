@@ -126,7 +126,7 @@ class NodeWriter(Protocol):
         The next node is then written together with this one, and ``outputs`` are its outputs. None,
         without a merge, unless the next node applies ``cls``, is the only reader of this node's
         only output, reads that as its first operand, and has a second operand that ``fits`` accepts
-        and that is computed before this node.
+        and that is available before this node.
 
         Args:
             cls: the class of the operator that the next node must apply.
@@ -204,8 +204,8 @@ class Ahead(NamedTuple):
     sizes.
 
     Attributes:
-        compute: returns the node's only output as an array. It is called with a function that
-            returns an attribute, given its name, and then with the inputs as arrays.
+        compute: returns the node's only output as an array. Its first argument is a function that
+            returns an attribute, given its name; the others are the inputs as arrays.
         traced: True if ``compute`` also takes arrays whose elements are symbolic sizes.
         only_traced: True if ``compute`` is used only in a trace. If no size is symbolic, the node's
             operator computes the output.

@@ -194,8 +194,8 @@ class Rows:
         """Return rows from the plain data of ``Rows.data``, perhaps read from a file.
 
         Args:
-            data: the data. All of it is checked: no row may read a value that no earlier row has
-                computed, or call anything but a constant or an attribute of a native object.
+            data: the data. All of it is checked: no row may read a value before it is known, or
+                call anything but a constant or an attribute of a native object.
             constant: returns a constant from its data. The only callables that it may return are
                 those that untrusted data may call.
 
@@ -320,7 +320,7 @@ class _Reader:
         A place is the index of a value in the list that ``Rows.run`` returns.
 
         Raises:
-            ValueError: there is no such place, or another row computes its value.
+            ValueError: there is no such place, or it has a value already.
         """
         if type(place) is not int or not 0 <= place < self._count or place in self._kinds:
             raise ValueError(f"no rows: {place} is no place for a value")

@@ -195,7 +195,7 @@ class Trace:
         return isinstance(value, (tuple, list)) and any(map(self.reads, value))
 
     def rows(self) -> Rows:
-        """Close the trace and return its rows; its symbolic sizes can no longer be used."""
+        """Close the trace and return its rows; its sizes can no longer be computed with."""
         if self._closed is None:
             count = len(self.values)
             self._closed = Rows(self._given, count, self._constants, self._rows, self._sources)
