@@ -81,7 +81,9 @@ class PlanOptions:
         )
 
     def row(self) -> dict[str, Any]:
-        """Return the options as a table of a lock file, without those that are None or empty."""
+        """Return the options as a table of a lock file, without those that are None, an empty text
+        or an empty mapping.
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {key: value for key, value in values.items() if value not in (None, "", {})}
 

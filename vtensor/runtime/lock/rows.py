@@ -150,7 +150,7 @@ def _layout_texts(requirement: Requirement) -> list[str]:
 
 
 def choices_of(data: Table, nodes: Sequence[Table]) -> Choices:
-    """Return the choice from the tables of a lock file, with measured times.
+    """Return the choice from the tables of a lock file, with the times that were compared.
 
     Args:
         data: the table of the whole file.

@@ -245,11 +245,11 @@ class _Background:
             self._end()
 
     def _end(self) -> None:
-        """Let no more tasks begin. Called at the interpreter's end, before the interpreter waits
-        for threads.
+        """Note that the interpreter begins to end, before it waits for threads. From now on a task
+        runs only in its grace period.
 
-        A concurrent call of ``add`` starts its thread either before this call or never, since both
-        hold the lock. In the first case the interpreter waits for the thread.
+        The lock is held: the interpreter waits for a thread that a concurrent call of ``add`` has
+        started. Later calls start a thread only if the interpreter waits for the calling thread.
         """
         with self._lock:
             self._ended = monotonic()
@@ -311,7 +311,7 @@ class _Background:
 
         It may begin in three cases:
 
-        - it was stopped;
+        - it was stopped, or the process ends;
         - for ``IDLE_DELAY_S`` there was neither a run nor a new task;
         - for ``MAX_DELAY_S`` there was no new task.
         """

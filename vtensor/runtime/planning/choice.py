@@ -37,7 +37,7 @@ class Choice:
         symbolic: its symbolic plan; None if the choice can only be recorded for fixed sizes.
         exact: True if the choice may be used only for the sizes of ``key``.
         later: makes a symbolic plan, for saving, of a choice that was recorded for fixed sizes;
-            None if ``symbolic`` is saved or nothing can be saved.
+            None if the choice has ``symbolic``, or no plan of it can be saved.
         observed: places, in the model's files, of the arrays that were read to make the graph.
         decisions: the decisions by node; None for a choice from the cache that was not decoded yet.
         cached: True if it was read from the cache.
@@ -83,9 +83,10 @@ class InputKind:
     shapes.
 
     Attributes:
-        choices: the choices: measured ones, then provisional ones; in each group the last made
-            comes first.
-        entries_read: the number of cache entries for this input kind that were read so far.
+        choices: the choices in the order in which they are tried: the last added first, then those
+            read from the cache for all sizes.
+        entries_read: the number of cache entries for this input kind that were read so far;
+            ``MOST_CHOICES`` once there are no more.
     """
 
     choices: list[Choice] = field(default_factory=list)

@@ -114,10 +114,11 @@ def chosen_with_hints(
         provisional: True chooses without times of this machine.
 
     Returns:
-        The choice as a lowered graph, and the names of nodes whose variants differ from ``hints``.
+        The choice as a lowered graph, and the names of nodes that were chosen from scratch or whose
+        variants differ from ``hints``.
 
     Raises:
-        ChoiceRefused: more than the share ``MAX_CHANGED`` of all nodes differ from ``hints``.
+        ChoiceRefused: these are more than the share ``MAX_CHANGED`` of all nodes.
         VTensorError: no choice can be made with these hints.
     """
     if not reopened:
@@ -297,9 +298,8 @@ def _steps(graph: LoweredGraph) -> object:
 
 
 def plan_in_full(graph: Graph, options: Options, workspace: Workspace) -> Plan:
-    """Return the plan of a simplified graph whose sizes are numbers, by times of this machine.
-
-    No earlier choice serves as hints.
+    """Return the plan of a simplified graph whose sizes are numbers. It is not provisional, and no
+    earlier choice serves as hints.
 
     Raises:
         NoInvokerError: no library runs a node, or the pinned one declines it.

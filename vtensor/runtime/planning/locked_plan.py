@@ -166,7 +166,9 @@ def locked_plan(
 
 
 def _sizes(lock: Lock, graph: Graph, options: Options) -> Iterator[str]:
-    """Yield a message for each input or output that differs between the run and the lock file."""
+    """Yield a message for each input that differs between the run and the lock file, and one if
+    their outputs differ.
+    """
     for name in graph.inputs:
         value, locked = graph.values[name], lock.choices.inputs.get(name)
         if locked is None or dict(locked.dims) != dict(value.dims):

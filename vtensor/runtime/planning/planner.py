@@ -114,11 +114,10 @@ class Planner:
         return kind
 
     def _candidates(self, kind: InputKind, key: PlanKey, options: Options) -> Iterator[Choice]:
-        """Yield the choices that may serve the sizes of a key: first from memory, then from the
-        cache.
+        """Yield the choices that may serve the sizes of a key: first from memory, the last added
+        first, then from the cache.
 
-        A choice that was made for exactly these sizes comes before those that may serve other
-        sizes.
+        If memory has no exact choice for the key, one from the cache is added first.
         """
 
         def serves(choice: Choice) -> bool:
@@ -388,7 +387,10 @@ class Planner:
         return self._with_quality(plan, choice, key), choice
 
     def measured(self, key: PlanKey, options: Options) -> tuple[Plan, Choice] | None:
-        """Return the plan and the choice if a measured choice serves the key; else None.
+        """Return the plan for a key and its choice; None if memory has no measured choice for the
+        key's input kind.
+
+        If no measured choice serves the key's sizes, a new one is made with them as hints.
 
         Args:
             key: the plan's key.

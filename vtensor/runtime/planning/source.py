@@ -548,7 +548,8 @@ def _instead(more: int, _: str, size: int) -> int:
 def _moved(names: Collection[str], distance: int, dim: str, size: int) -> int:
     """Return a neighbour of ``size``: a somewhat larger or smaller size.
 
-    Returns ``size`` itself if it is 1, or if its dim is not in ``names``.
+    Returns ``size`` itself if it is 1, if its dim is not in ``names``, or if the neighbour would
+    not be above 0.
 
     Args:
         names: the dims whose sizes change.

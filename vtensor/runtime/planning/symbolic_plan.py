@@ -274,8 +274,9 @@ class SymbolicPlan:
             nodes: makes the nodes of the returned plan when they are first inspected.
 
         Returns:
-            The plan; None if a guard fails, or if constants, inputs, outputs and live values alone
-            exceed the memory budget.
+            The plan; None if a guard fails, if a native step uses its slots otherwise than the
+            recorded one, or if constants, inputs, outputs and live values alone exceed the memory
+            budget.
 
         Raises:
             BudgetError: the plan's arena, weights and outputs exceed the memory budget.

@@ -53,7 +53,7 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
 
     If times are measured, several plans are made and compared by running them: one chosen by
     measured times, one chosen so but with fewer Transforms, and one chosen by estimates. The
-    fastest is returned.
+    fastest is returned, or an approximate plan within the tolerance that is faster still.
 
     Args:
         graph: the simplified graph.

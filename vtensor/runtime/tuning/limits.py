@@ -35,8 +35,7 @@ class TimeBounds(NamedTuple):
         warm_ns: the sum, over heavy nodes, of the time of the fastest kernel in any layout, run
             alone in warm caches; in nanoseconds.
         chain_ns: the time, in nanoseconds, of the heavy nodes run one after another in the layouts
-            that their libraries prefer. Each node reads constants of its own, so that none of them
-            is in the caches.
+            that their libraries prefer. Each node reads constants of its own.
         nodes: the number of heavy nodes.
     """
 

@@ -229,7 +229,8 @@ def _delivering(graph: LoweredGraph, names: Sequence[str]) -> LoweredGraph:
 
 
 def _alone(bare: LoweredGraph, strict: OpNode, node: OpNode) -> LoweredGraph:
-    """Return a lowered graph of a single node. Its inputs are in the declared order of their dims.
+    """Return a lowered graph of a single node. Its inputs and outputs are in the declared order of
+    their dims.
 
     Args:
         bare: the strict lowered graph without Transforms.
