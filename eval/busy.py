@@ -297,7 +297,10 @@ def measured(
 
 
 def _again(one: Contender) -> Contender:
-    """Return a copy of a contender, with the same engine and options, but no process yet."""
+    """Return a contender with the engine, precision, limit and environment of another one.
+
+    It has no process yet.
+    """
     return Contender(one.peer, one.place, one.precision, one.limit_s, environment=one.environment)
 
 

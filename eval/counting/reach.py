@@ -149,7 +149,7 @@ def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[
 
     Args:
         units: the units to begin with.
-        barred: units that are not followed; they are in the result only if they are in ``units``.
+        barred: units that are left out of the result unless they are in ``units``.
     """
     done, todo = set[Unit](), list(units)
     while todo:

@@ -29,7 +29,7 @@ _INDEX_HEAD = """\
 def module_of(name: str) -> str:
     """Return the name of a module of ``ops`` from which an operator can be imported; "" if none.
 
-    If there are several, it is the module that defines the operator's class.
+    Of several, it is the module that defines the operator's class, if that is among them.
     """
     cls = OPERATORS[name].cls
     modules = sorted(

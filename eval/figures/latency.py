@@ -45,7 +45,7 @@ TITLE = "Latency (Fig. 11)"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the networks at batch size 1, for each engine whose row the store lacks."""
+    """Time the groups of engines at batch size 1 of which the store lacks a row."""
     measure_groups(scope, store, groups(scope))
 
 

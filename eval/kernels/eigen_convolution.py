@@ -204,7 +204,7 @@ def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
 
 
 def measure(threads: int, rounds: int) -> Iterator[Row]:
-    """Yield the row of each convolution of ResNet-50, measured in this process."""
+    """Yield a row for each distinct convolution of ResNet-50, measured in this process."""
     with progress("ResNet-50") as advance:
         for shape, times in resnet50().items():
             advance(str(shape))
@@ -258,7 +258,10 @@ def under(cap: str, options: argparse.Namespace) -> list[Row]:
 
 
 def main() -> int:
-    """Measure and print; return 1 if the ratio of a shape is below ``MARK``, else 0."""
+    """Measure and print; return 1 if the ratio of a shape is below ``MARK``, else 0.
+
+    With ``--json`` it is always 0.
+    """
     parser = argparse.ArgumentParser(description="Convolution on Eigen, beside its own product.")
     parser.add_argument("--isa", choices=CAPS, help="one cap only; default: each")
     parser.add_argument("--threads", type=int, default=1, help="kernel threads; default: 1")

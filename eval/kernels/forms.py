@@ -33,7 +33,7 @@ PEERS = ("openvino", "onnxruntime", "mnn")
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the rows that the store lacks."""
+    """Time all engines on each network of which the store lacks a row."""
     others = [peer for peer in PEERS if scope.peers and peer in peers()]
     wanted = [
         Group(name, 1, "max", "priority", (STRICT, TOLERANT, *others))

@@ -49,7 +49,7 @@ class Written(Model):
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the rows that the store lacks, if the scope has peers."""
+    """Time all engines on each network of which the store lacks a row, if the scope has peers."""
     if not scope.peers:
         return
     others = [peer for peer in PEERS if peer in peers()]

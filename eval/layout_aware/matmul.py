@@ -47,8 +47,9 @@ class MatMul(Operator):
     def onednn(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
         """Record a call of oneDNN, and return its output.
 
-        A constant ``b`` is converted to the layout that oneDNN prefers, for which its kernels are
-        better. Other operands keep their layouts if oneDNN has a fast kernel for them.
+        If ``b`` is a constant, oneDNN chooses its layout, and that of ``a`` if it has a fast kernel
+        then: its kernels for constants are better. Otherwise the operands keep their layouts if
+        oneDNN has a fast kernel for them.
         """
         a, b, dims = self.factors(a, b)
         free, dst = unspecified(a.dims), unspecified(dims)

@@ -2,7 +2,7 @@
 
 Ioffe and Szegedy, "Batch Normalization", ICML 2015, appendix; widths and the separable first layer
 (each colour by eight kernels of 7 by 7, then 1 by 1) are those of TensorFlow-Slim's inception_v2,
-the network of this name in TensorFlow's tables of that time. Caffe's, the ``onnx`` package's
+the network of this name in tables of TensorFlow's time. Caffe's, the ``onnx`` package's
 light_inception_v2, differs only in that layer, which is an ordinary 7 by 7.
 """
 

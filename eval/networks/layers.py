@@ -210,7 +210,10 @@ def _pair(kernel: Kernel) -> tuple[int, int]:
 
 
 def _window(x: VTensor, kernel: Kernel, stride: int, pad: Pad) -> dict[str, Any]:
-    """Return, by name, the parameters kernel_shape, strides and pads of a pool over ``x``."""
+    """Return, by name, the parameters of a window that slides over ``x``.
+
+    They are ``kernel_shape``, ``strides`` and ``pads``.
+    """
     return {
         "kernel_shape": _pair(kernel),
         "strides": (stride, stride),

@@ -51,7 +51,7 @@ def light_model(name: str) -> ModelProto:
 
 
 def seeded(model: ModelProto, seed: int) -> ModelProto:
-    """Return a copy of a model with random weights, which depend on the seed alone.
+    """Return a copy of a model with random weights, the same ones for the same seed.
 
     Kernels and matrices are He-scaled, biases small; batch norms get statistics that differ from
     channel to channel. Activations stay finite and of the order of 1 through ResNet-50's residual
@@ -125,7 +125,7 @@ def with_batch(model: ModelProto, batch: int) -> ModelProto:
 def with_side(model: ModelProto, side: int) -> ModelProto:
     """Return a copy of a model for pictures of another size.
 
-    Only the sizes of the input are changed.
+    Only the sizes of the input are changed. Declared sizes of values between nodes are left out.
 
     Args:
         model: a model from ``seeded`` that averages over the whole image before its classifier; it
