@@ -247,7 +247,7 @@ def _digest(file: ModelFile, deferred: DeferredArrays, observed: Collection[Plac
     Args:
         file: the model.
         deferred: its deferred arrays and its files.
-        observed: places of the bytes of the deferred arrays that were read.
+        observed: places of the deferred arrays whose values may have decided something.
 
     Raises:
         ValueError: more than MAX_IDENTIFYING_BYTES would be read.
