@@ -1,8 +1,8 @@
 """The check of a library's description, and of the modules that it names.
 
-The check can run these modules or not. If it does not, nothing is imported: the source of the
-modules is parsed and searched for the names in the description. What only running them could show
-is reported as not checked.
+The check can run these modules or not. If it does not, none of them is imported: their source is
+parsed and searched for the names in the description. What only running them could show is reported
+as not checked.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ class Checked:
 
     Attributes:
         description: the description.
-        invokers: the number of the library's invokers.
+        invokers: the number of invokers in the modules that the description names.
         problems: faults that must be fixed before the library can be registered and used.
-        unused: reasons why the library, or some of its invokers, would never be used on this
-            machine.
+        unused: reasons why the library or its invokers would never be used.
         not_run: facts that only running the library's modules could show, a text for each.
         library: the library as it was built for the check; None if the modules were not run.
     """
@@ -64,7 +63,7 @@ def validate(source: str | Path, run: bool = False) -> Checked:
     Args:
         source: the description's file, or its folder.
         run: whether to import handlers and invokers and call the library's probe as well, as
-            ``libdesc.register`` does.
+            ``libdesc.register`` does. This is not done if parsing has shown problems.
 
     Raises:
         DescriptionError: the file cannot be read, or its content is not allowed.

@@ -85,11 +85,14 @@ def shapes_at(
 
     Args:
         declared: the sizes that the model declares, by name of the input.
-        shapes: shapes from the command line, by name of the input; they replace declared sizes.
-        sizes: further sizes, by the name of an open size or ``INPUT[AXIS]``; they replace both.
+        shapes: shapes from the command line, by name of the input; they set sizes that the model
+            leaves open.
+        sizes: further sizes, by the name of an open size or ``INPUT[AXIS]``; they take precedence
+            over ``shapes``.
 
     Raises:
-        InputError: the model has no such name, or a size stays open.
+        InputError: the model has no such name, ``sizes`` names a size that is a number in the
+            model, or a size stays open.
 
     >>> shapes_at({"x": ("N", 3, None)}, {"x": (1, 3, 8)}, {"N": 2})
     {'x': (2, 3, 8)}

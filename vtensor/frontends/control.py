@@ -79,9 +79,11 @@ def undecided(node: NetworkNode, facts: Facts) -> str:
 
 
 def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNode] | None:
-    """Return the nodes that replace a node of control flow: a branch, or an iteration of a loop.
+    """Return the nodes that replace a node of control flow.
 
-    None if the node is no control flow, or if it is not known yet what it runs.
+    These are the nodes of a branch, or of a loop's next iteration, with the remaining loop as the
+    last node. For a loop that has ended, these are the nodes that compute its outputs. None if the
+    node is no control flow, or if it is not known yet what it runs.
 
     Args:
         node: the node.

@@ -94,7 +94,7 @@ def _compute_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[
     """Return the arrays of a node's outputs, computed by operators of VTensor.
 
     The operators come from the first ``Spelling`` that can read the node and whose operators can be
-    run. None if there is no such spelling.
+    run and give the element types that ONNX infers. None if there is no such spelling.
 
     Raises:
         ModelError: the node is wrong, whatever would compute it.

@@ -180,7 +180,7 @@ def _parts(
 ) -> list[NetworkNode] | None:
     """Return the nodes that replace a node of control flow or a call of a function.
 
-    None if the node is neither of the two, or cannot be replaced yet.
+    None if the node is neither of the two, is computed before a run, or cannot be replaced yet.
 
     Args:
         node: the node.

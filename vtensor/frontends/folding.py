@@ -168,8 +168,9 @@ _schema = cache(onnx.defs.get_schema)  # errors are not cached: a schema may be 
 def folds(node: NetworkNode, facts: Facts) -> bool:
     """Return whether a node can be computed before a run.
 
-    True if ONNX has the node's operator, the node's inputs are known before a run, its outputs are
-    tensors, and it is neither random nor control flow.
+    True if ONNX has the node's operator, the inputs whose elements the node reads are known before
+    a run, its outputs are tensors, and it is neither random nor control flow. A ``Shape`` reads no
+    elements.
     """
     schema = schema_of(node)
     if (
@@ -196,8 +197,8 @@ def _makes_tensors(schema: onnx.defs.OpSchema) -> bool:
 
 
 def _value_inputs(node: NetworkNode) -> list[str]:
-    """Return the names of those inputs whose elements or sizes a node reads, not only their
-    type.
+    """Return the names of those inputs whose elements a node reads, not only their type and
+    sizes.
     """
     type_only = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
     return [name for i, name in enumerate(node.proto.input) if name and i not in type_only]
@@ -429,7 +430,8 @@ def _defaults(schema: onnx.defs.OpSchema) -> Mapping[str, AttributeProto]:
 def fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
     """Compute the outputs of a node and set them in ``facts`` as constants.
 
-    The types of the outputs are known. Nothing happens if an input is not known before a run.
+    The types of the outputs are known. Nothing happens if an input whose elements the node reads is
+    not known before a run, or if a ``Shape`` or ``Size`` has an input of unknown sizes.
 
     Args:
         network, node, facts, define: the arguments of ``infer_node``.

@@ -317,7 +317,7 @@ def _network(
 
     Args:
         proto: the model.
-        parts: the data that was separated from the model's bytes before they were parsed.
+        parts: the model's bytes: the raw data of large weights, and the rest, which was parsed.
         label: name of the model in errors.
         files: files of external data; None for a model from memory without a root.
         max_bytes: limit of the constants that are computed, in bytes.

@@ -278,7 +278,8 @@ class Model:
         """Return the graph as ``graph`` makes it, but for the symbolic sizes of a trace.
 
         None in three cases. The sizes contradict the model; ``graph`` reports this. A function or
-        control flow is expanded, which may depend on sizes. Or the model carries its graph's text.
+        control flow is expanded, which may depend on sizes. Or the graph is that of the model's
+        text (``stored``).
 
         Args:
             shapes: sizes of inputs, symbolic or not.

@@ -164,7 +164,7 @@ class Reader:
         """Return input ``index`` as a VTensor.
 
         ``names`` has a dim name for each axis, separated by spaces. If it is empty, the dims have
-        the names that were assigned to the value.
+        the names in ``local``.
         """
         name = self._input_name(index)
         origin = self.values.origin(name)
@@ -303,7 +303,8 @@ class Reader:
 
         Args:
             value: the value.
-            pairs: the old and the new name of each dim that gets another name.
+            pairs: the old and the new name of each dim that gets another name; of all dims, in the
+                order of the result, if the order changes.
             names: names of all dims of the result, in order.
         """
         earlier_result = self.values.renamed(value, names)

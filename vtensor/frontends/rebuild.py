@@ -2,10 +2,10 @@
 
 Nodes are read again, but types are not inferred. The earlier graph has shown what holds for all
 sizes: that nodes are as ONNX defines them, which of them are known before a run, and the names of
-dims. Sizes come from VTensor's operators. They must agree with ONNX's inference for open sizes, if
-there was one. Only values that are known before a run are inferred and computed again. If anything
-differs from the earlier graph, an error is raised; the caller then reads the model from scratch and
-reports what is wrong.
+dims. Sizes come from VTensor's operators. They must agree with ONNX's inference for open sizes; if
+the facts of this inference are not kept, the operators agreed with it for other sizes. Only values
+that are known before a run are inferred and computed again. If anything differs from the earlier
+graph, an error is raised; the caller then reads the model from scratch and reports what is wrong.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Splice:
             names: the network's names of the values that the nodes are given, by their names in
                 ``protos``.
             outputs: (name in ``protos``, name in the network) of each value that is delivered.
-            attributes: attributes of a function's call, by name; each replaces the nodes'
-                references to it. A reference to an attribute that the call lacks is dropped.
+            attributes: a function's attributes, by name: those of its call and defaults; each
+                replaces the nodes' references to it. A reference to any other one is dropped.
 
         Returns:
             The network's names of all values, by their names in ``protos``.
@@ -169,8 +169,8 @@ def _renamed(
     Args:
         proto: the node.
         names: new names by old ones; other names stay.
-        attributes: attributes of a function's call, by name; each replaces the node's references to
-            it. A reference to an attribute that the call lacks is dropped.
+        attributes: a function's attributes, by name: those of its call and defaults; each replaces
+            the node's references to it. A reference to any other one is dropped.
     """
     copy = NodeProto()
     copy.CopyFrom(proto)

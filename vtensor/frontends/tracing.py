@@ -157,8 +157,8 @@ class _Traced(Rebuilder):
     def _source(self, name: str, given: Any) -> Any:
         """Return what a row of the trace has as its argument for a node's input ``name``.
 
-        For an array of the model, this is a ``StoredArray``, which refers to the model's array
-        instead of holding the elements; else ``given``.
+        For an array of the model, this is a ``StoredArray``, which refers to the model's array and
+        holds the elements only if they take at most MOST_HELD bytes; else ``given``.
 
         Args:
             name: the input's name.

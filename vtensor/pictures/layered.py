@@ -67,7 +67,7 @@ class Arrangement:
     def bends(self, wire: int, source_row: int, target_row: int) -> list[float]:
         """Return the abscissa of a wire in each row between two nodes, from the top on.
 
-        Empty if the wire passes more than ``LONGEST`` rows.
+        Empty if the two rows are more than ``LONGEST`` apart.
 
         Args:
             wire: number of the wire.
@@ -117,8 +117,8 @@ def _ranks(count: int, wires: Sequence[Wire]) -> list[int]:
 def _with_bends(wires: Sequence[Wire], ranks: Sequence[int]) -> nx.DiGraph[Item]:
     """Return the graph of the drawing's items (nodes and bends); edges connect neighbouring rows.
 
-    All users of a wire share its bends. If a wire passes more than ``LONGEST`` rows on its way to a
-    user, the graph has no edges for this way.
+    All users of a wire share its bends. If a user is more than ``LONGEST`` rows below the wire's
+    source, the graph has no edges for this way.
 
     Args:
         wires: the edges between nodes.
@@ -157,7 +157,7 @@ def _first_order(graph: nx.DiGraph[Item], count: int, ranks: Sequence[int]) -> R
 def _ordered(graph: nx.DiGraph[Item], rows: Rows) -> Rows:
     """Return the rows in the order of items with the fewest crossings of edges.
 
-    The order is the best one of several sweeps, each of which sorts all rows.
+    The order is the given one, or the best one of several sweeps, each of which sorts all rows.
     """
     best, fewest = rows, _crossings(graph, rows)
     for sweep in range(ORDER_SWEEPS):
@@ -204,7 +204,7 @@ def _placed(
     """Return the abscissa of each item.
 
     Items that form a column (a chain of items below each other) have the same one. It is near the
-    mean of the columns that edges lead to.
+    mean of the columns that edges connect with it, above or below.
 
     Args:
         graph: nodes and bends.
@@ -229,8 +229,8 @@ def _placed(
 def _columns(graph: nx.DiGraph[Item], rows: Rows) -> Mapping[Item, Item]:
     """Return the column of each item, given as the column's uppermost item.
 
-    A column is a chain of items that are drawn straight below each other: nodes, or bends of one
-    wire. Its edges do not cross those of other columns.
+    A column is a chain of items, nodes and bends, that are drawn straight below each other. Its
+    edges do not cross those of other columns.
     """
     of = {item: item for row in rows for item in row}
     for row, below in pairwise(rows):

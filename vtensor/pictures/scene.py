@@ -29,8 +29,9 @@ class Box:
         title, note: its two lines of text.
         library: the library that runs it; empty for an end of the network.
         form: an approximate kernel, or the encodings of its operands; empty for usual arithmetic.
-        scope: ``a/b`` if the name is ``a/b/c``. A node without ``/`` in its name has the scope of
-            the input that was made last.
+        scope: ``a/b`` of a name ``a/b/c``: the node's name, or else that of an output or a
+            constant. If none has a scope, that of the input that was made last. Empty for an end of
+            the network.
         hint: a sentence that describes it; the reason of a Transform.
         reads, makes: the values that it reads and makes, without constants.
         details: the explanation of ``resolver.explain``.

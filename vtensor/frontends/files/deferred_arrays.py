@@ -33,7 +33,7 @@ class DeferredArrays:
 
     @property
     def observed(self) -> Iterator[Place]:
-        """Places of the bytes of all arrays that were read so far.
+        """Places of the bytes of all arrays that were read so far and that ``asks`` counts.
 
         Their values may have decided something, for instance a shape.
         """
@@ -41,7 +41,7 @@ class DeferredArrays:
 
     @property
     def asks(self) -> dict[str, int]:
-        """How often each array was read, by name."""
+        """How often each array was read, by name; reads by ``Original.now`` do not count."""
         return {name: array.asks for name, array in self.later.items()}
 
     def observed_since(self, asks: Mapping[str, int]) -> Iterator[Place]:

@@ -52,7 +52,7 @@ class ModelFingerprint:
         inputs, outputs: name, type, shape and dim names of each input and output.
         static: whether all sizes are known before any run.
         reads_nodes: whether a graph is built from the model's nodes for each combination of sizes;
-            False if the graph is read from a text that the model carries.
+            False if one graph serves all: its sizes are known, or it is that of the model's text.
         deciding: names of the inputs whose values decide shapes, as far as runs have found out.
         observed: places of the deferred arrays whose values may have decided something.
         deferred: the arrays that are read on demand, and the files that they are in.
@@ -247,7 +247,7 @@ def _digest(file: ModelFile, deferred: DeferredArrays, observed: Collection[Plac
     Args:
         file: the model.
         deferred: its deferred arrays and its files.
-        observed: places of the bytes of the deferred arrays that were read.
+        observed: places of the deferred arrays whose values may have decided something.
 
     Raises:
         ValueError: more than MAX_IDENTIFYING_BYTES would be read.

@@ -216,7 +216,8 @@ class _Model:
         raw data.
 
         The bytes of ``entry`` are the concatenation of ``pieces``. The result is None if the raw
-        data has fewer than MIN_SEPARATE_BYTES bytes, or is absent.
+        data has fewer than MIN_SEPARATE_BYTES bytes or is absent, or if a field that leads to it is
+        there several times.
 
         Args:
             entry: the field of an initializer or a node.

@@ -3,8 +3,8 @@
 ``import onnx`` imports command-line tools, mail and zip archives, which a session does not need.
 Reading a model needs four of its modules and the classes of its protocol buffers. If the package is
 not imported yet, it is put into ``sys.modules`` without running the code of its ``__init__.py``.
-That code runs at the first use of a name that these modules do not have; from then on the package
-is an ordinary one.
+That code runs at the first use of a name that is neither a module of the package nor one of these
+classes; from then on the package is an ordinary one.
 """
 
 from __future__ import annotations

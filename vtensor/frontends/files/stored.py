@@ -52,7 +52,7 @@ def stored_text(
         model: the model.
         opset: version of ONNX's operators.
         arrays: the model's arrays by name.
-        parts: data that was separated from the model's bytes.
+        parts: the model's bytes: the raw data of large weights, and the rest.
     """
     texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
     if not texts:
