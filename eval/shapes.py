@@ -4,8 +4,9 @@
 engine runs in a process of its own, in turns with the others. It runs a model first, the peers
 twice and VTensor for three seconds, then it gets other sizes. *new* is the first run of a shape,
 *again* the runs that follow, *back* a run of the shape after other shapes. *in a first process* is
-VTensor's first run of another shape as the second run of a process, if no process has run the model
-before: nothing is cached or prepared. *in a later process* is the same in the next process.
+VTensor's time for other shapes, each run once, directly after the first run of a process, if no
+process has run the model before: nothing is cached or prepared. *in a later process* is the same in
+the next process.
 OpenVINO compiles the model once for all sizes. *growing*: the length of the past grows by one with
 every run, as with every word that a language model writes; *new* is then the time of a word.
 *ratio* is VTensor's *new* divided by the peer's, the median over shapes and rounds. A ratio leaves
