@@ -89,9 +89,10 @@ def call(
         op: an operator instance, ``AvgPool(kernel_shape=(2, 2))``.
         operands: its inputs: arrays, anything with ``__dlpack__`` or ``__array__``, VTensors.
         dims: the names of arrays' axes, by the input's role, or one text for the first input.
-            Without it, an array's axes get the names that the operator declares, if it declares
-            names for this rank; else the last names of another operand; else D0, D1, ... counted
-            so that the last axes of all operands have the same names, as NumPy broadcasts.
+            Without it, an array's axes get the names that the operator declares, which must fit
+            its rank. If it declares none, they get the last names of another operand; else D0,
+            D1, ... counted so that the last axes of all operands have the same names, as NumPy
+            broadcasts.
         libraries: the libraries that are tried, in order, and after them NumPy; None is all.
         pin: the only library that may run the operator; None lets the dispatcher choose.
         threads: the number of kernel threads; None is all processors.
@@ -247,7 +248,7 @@ def _session(
     """Return a session that runs a single node.
 
     Calls with equal arguments, and with tensors of equal element types and dims, return the same
-    session.
+    session while it is cached. It is not cached if an argument cannot be hashed.
 
     Args:
         op: the operator.

@@ -90,8 +90,8 @@ class Runner:
 
     @property
     def last_run(self) -> LastRun | None:
-        """The last run of the calling thread. If that thread has run nothing, the last run of any
-        thread; None if there was none.
+        """The last run of the calling thread. If that thread has run nothing: the last run of any
+        thread, or the plan made at construction; None if there is neither.
         """
         return self._thread.last_run or self._last_run
 
@@ -159,9 +159,9 @@ class Runner:
         """Return the runner for a run that overrides initializers: it gives them other values than
         the model's.
 
-        Returns None if ``inputs`` has no name of an initializer. All names are then inputs of the
-        network, or wrong. A run that overrides initializers has another graph, hence plans of its
-        own. Plans without overridden initializers stay valid.
+        Returns None if ``inputs`` has only names of the network's inputs, or a wrong name. A run
+        that overrides initializers has another graph, hence plans of its own. Plans without
+        overridden initializers stay valid.
 
         Raises:
             LockError: the session has a lock file, which holds only for runs that override no
@@ -262,8 +262,8 @@ class Runner:
     ) -> tuple[Request, Ran] | None:
         """Run a request of an earlier run again, and return it with the finished run.
 
-        Returns None, and runs nothing, in two cases: no earlier request fits, or an array must be
-        converted or is wrong.
+        Returns None, and runs nothing, if no earlier request fits, an array must be converted or is
+        wrong, another plan has replaced the request's, or the session is closed.
 
         Args:
             outputs, inputs, out, times: the arguments of ``run``.

@@ -367,7 +367,7 @@ class Session(OneProcess):
         that is cancelled while it queues never begins.
 
         Args:
-            outputs, inputs, out: as in ``run``; arrays must not be changed until the run has ended.
+            outputs, inputs, out: as in ``run``; arrays must not be touched until the run has ended.
 
         Raises:
             QueueFullError: ``max_queued`` runs wait already, or the system refuses a thread;
@@ -424,7 +424,7 @@ class Session(OneProcess):
 
         Args:
             inputs: as in ``run``; missing ones get seeded random numbers.
-            runs: the number of timed runs, at least 1; one untimed run precedes them.
+            runs: the number of timed runs, at least 1; untimed runs precede them.
 
         Raises:
             InputError: ``runs`` is less than 1, an input is wrong, or an input with open sizes is

@@ -25,7 +25,8 @@ class Result:
     Attributes:
         name: the output's name.
         dtype: element type.
-        part: the memory that holds the output, with its layout. No other value uses that memory.
+        part: the output's memory, with its layout. No other value uses that memory, unless the
+            output was copied from it to ``into``.
         into: the caller's array that holds the output; None if none was given.
         copied: True if the output was copied from where the plan wrote it: the caller's array has
             another layout or overlaps an input, or the memory belongs to an input, a constant or
@@ -138,7 +139,8 @@ def deliver(
 ) -> list[Result]:
     """Return the results of a run, and write outputs to the caller's arrays.
 
-    An output whose memory overlaps a caller's array is copied before any array is written.
+    An output that has to be copied is read before any array is written, if writing the other
+    outputs to their arrays would change it.
 
     Args:
         wanted: the outputs in order; an output may be repeated.

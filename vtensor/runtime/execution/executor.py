@@ -53,8 +53,8 @@ class Executor:
         threads: the budget: the number of kernel threads.
         team: the native thread and its OpenMP team, which programs run on without Python.
         place: the identity of the executor's thread in Python, for the detection of deadlocks.
-        stands_for: if this is a spare that is in use: the executor in place of which it works; else
-            None.
+        stands_for: the executor in place of which this spare works, because that one's thread
+            waits for the thread that asks for the work; else None.
     """
 
     _lock = process_lock()

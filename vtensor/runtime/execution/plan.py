@@ -60,8 +60,8 @@ class Conversion:
         source, target: the layouts before and after; source is None for a copy.
         bytes: bytes read plus bytes written, padding included.
         library: the library that runs the conversion.
-        reasons: every requirement that caused the conversion, with the layout that the value had;
-            empty for a copy.
+        reasons: the causes of the conversion: the consumers that take the value in the layout
+            ``target``; empty for a copy.
         node: the name of the Transform's node; for a copy, ``copy of`` an input or output.
         value: the name of the converted value.
     """
@@ -420,7 +420,7 @@ class Plan(OneProcess):
         return _replay.Program(regions, self._placed, repeatable=True)
 
     def _typed(self, error: RuntimeError) -> Exception | None:
-        """Return the VTensorError for an error of a run: it names the node of the step that failed.
+        """Return the VTensorError for an error of a run; that of a failed step names its node.
 
         Returns None if a call-back itself raised the error.
         """
@@ -439,7 +439,7 @@ class Plan(OneProcess):
         """Call a visitor, which runs ranges of the plan's steps from Python.
 
         The visitor may read memory between two ranges. In background work each range queues for the
-        executor by itself, so that no other plan may use the workspace meanwhile.
+        executor by itself. Other plans could run in between: they must not share the workspace.
 
         Args:
             bindings: dense arrays: the inputs, then the memory of the outputs in ``own``.

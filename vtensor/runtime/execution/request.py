@@ -125,8 +125,8 @@ class Request:
 
     @cached_property
     def direct(self) -> DirectRequest | None:
-        """The request as a single native call; None if an input or output may be something other
-        than a plain array.
+        """The request as a single native call; None if the plan calls back into Python, an input
+        is not in C order or decides shapes, or an output must be copied or has blocks.
         """
         inputs, outputs = self.inputs, self.fast_outputs
         if inputs is None or outputs is None or self.plan.calls_back:

@@ -179,8 +179,8 @@ def _alias_adjacent_parts(divided: Division, lasting: Collection[TensorStorage])
 def _make_parts_in_place(divided: Division, lasting: Collection[TensorStorage]) -> bool:
     """Place each input of a concatenation in the output's memory. Return True.
 
-    Returns False, and does nothing, if an input shares the memory of another value, or if its
-    memory is bound or in ``lasting``.
+    Returns False, and does nothing, if two inputs, or an input and the output, share memory; or if
+    the memory of an input is bound, is in ``lasting`` or is larger than the input.
     """
     roots = [part.root for part, _ in divided.parts]
     if len(set(roots)) < len(roots) or divided.whole in roots:

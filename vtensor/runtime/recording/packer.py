@@ -186,7 +186,7 @@ class _Work(NamedTuple):
 
     Attributes:
         row: its row of the packing table.
-        step: packs it; None if its array is stored unchanged.
+        step: packs it; None stores the source array with the changes of ``row``.
         storage: the constant's storage. It is bound to ``room`` when the constant is packed.
         room: the memory for it.
         done: called when the constant is packed; None calls nothing.
@@ -265,7 +265,7 @@ class Packer:
 
         Args:
             row: the constant's row of the packing table.
-            step: the packing step; None if the source array is stored unchanged.
+            step: the packing step; None stores the source array with the changes of ``row``.
             room: the memory for the constant.
             input_storage: the storage that the packing step reads; None to read the source array of
                 ``row``, the constant's row of the packing table.

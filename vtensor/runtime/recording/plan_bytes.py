@@ -49,7 +49,8 @@ def pieces(graph: LoweredGraph) -> Iterator[Piece]:
     """Yield the memory of each value as a piece, needed from the node that makes the value to the
     value's last reader.
 
-    The fields ``first`` and ``last`` are indices of nodes here. Outputs of the graph are left out.
+    The fields ``first`` and ``last`` are indices of nodes here. Inputs, outputs and constants of
+    the graph are left out.
     """
     of = {name: name for name in graph.values}  # for each value, the owner of its memory
     makers, last = dict[str, int](), dict[str, int]()

@@ -223,7 +223,7 @@ class PlanWeights:
 
         Args:
             row: the constant's row of the packing table.
-            step: packs the constant; None if its array is stored unchanged.
+            step: packs the constant; None stores the source array with the changes of ``row``.
             packer: executes the step.
             input_storage: the input of the step; None if the array of ``row`` is to be read.
 

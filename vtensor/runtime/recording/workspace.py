@@ -117,8 +117,9 @@ class Workspace:
         """Grow the arenas, so that later plans may need up to three times as much memory as the
         plans so far.
 
-        No arena grows beyond the budget. New pages are touched now, since the first touch of a page
-        waits until the system has cleared it, which can take longer than a run.
+        Does nothing if arenas and packed weights would exceed the budget. New pages are touched
+        now, since the first touch of a page waits until the system has cleared it, which can take
+        longer than a run.
         """
         lanes = self.lanes.every
         before = [lane.arena.nbytes for lane in lanes]
