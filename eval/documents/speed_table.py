@@ -161,7 +161,7 @@ QUESTIONS = (
         inverse("ratio"),
     ),
     Question(
-        "New shape directly after a process's first run, plans in VTensor's cache",
+        "New shapes directly after a process's first run, plans in VTensor's cache",
         "shapes",
         "eval.shapes",
         inverse("later_process", "at_once"),
