@@ -277,7 +277,7 @@ def _island(bare: LoweredGraph, name: str) -> set[str]:
     """Return the island of the node ``name``: the names of the nodes on its library that are
     connected with it.
 
-    The island is the node alone if most nodes of the graph are on that library.
+    The island is the node alone if no other library runs more nodes of the graph.
     """
     nodes = {node.name: node for node in bare.operators}
     [(common, _)] = Counter(node.variant.library for node in bare.operators).most_common(1)

@@ -219,7 +219,7 @@ class Problem:
         """Return what the objective ``time`` charges for any Transform of a value as noise, in
         nanoseconds.
 
-        It is the noise of the measured times of those nodes that make and read the value. Of two
+        It is the noise of the longest measured time of an open node that makes or reads it. Of two
         choices whose times differ by less, the one with fewer Transforms is then cheaper.
         """
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
