@@ -33,8 +33,9 @@ def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     directly.
 
     A reader may move to another library if it then takes, by estimate, no longer than reader and
-    Transform take together now. It may not if the session fixes libraries. If the objective is not
-    time, the graph is unchanged. Each removal leaves one Transform less, so the pass ends.
+    Transform take together now. It may not if the session fixes libraries. If the objective is
+    ``shared`` or ``paper``, the graph is unchanged. Each removal leaves one Transform less, so the
+    pass ends.
     """
     if settings.objective not in ("", "time"):
         return graph

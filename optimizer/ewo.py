@@ -115,7 +115,7 @@ def _certificate(
         objective: ``shared``, ``paper`` or ``time``.
         solution: what the solver found.
         before: the bytes and the number of Transforms before the choice.
-        chosen: the choice that is made. It is the solution's, or no change if that gains nothing.
+        chosen: the choice that is made: the solution's, without changes that gain nothing.
     """
     cost = problem.objective(objective)(chosen)
     timed = objective == "time"

@@ -183,7 +183,7 @@ def timed_variants(
     first.
 
     The candidates are the variants of ``shared_variants``, and variants on other libraries and with
-    fewer followers fused. For a node that is measured, all kernels of its libraries are candidates.
+    fewer followers fused. For a node that is measured, all kernels of its library are candidates.
     Of variants that differ at most in layouts of constants, the fastest is kept. A variant of
     unknown time is dropped.
 
@@ -194,7 +194,8 @@ def timed_variants(
             are not tried. None estimates from declared rates.
         probed: by name of a node, the clock to use for the node in place of ``clock``.
         only: names of the nodes that may change; None is all.
-        inexact: True admits approximate variants, if they are faster than all exact ones.
+        inexact: True admits approximate variants, if they are faster than the resolver's variant
+            and than the exact ones in the same layouts.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_possible_savings(graph, clock, estimate)))
@@ -276,7 +277,7 @@ def _island(bare: LoweredGraph, name: str) -> set[str]:
     """Return the island of the node ``name``: the names of the nodes on its library that are
     connected with it.
 
-    The island is the node alone if most nodes of the graph are on that library.
+    The island is the node alone if no other library runs more nodes of the graph.
     """
     nodes = {node.name: node for node in bare.operators}
     [(common, _)] = Counter(node.variant.library for node in bare.operators).most_common(1)
@@ -300,7 +301,7 @@ def _fastest(
 
     Layouts of constants do not count here. Times are those of ``clock``. If they are estimates, the
     fastest variant of each library is kept. Approximate variants are added if they are faster than
-    the exact ones.
+    the resolver's variant and than the exact one in the same layouts.
     """
     if len(variants) == 1:
         return [*variants]

@@ -50,8 +50,8 @@ class _Reordering:
     Attributes:
         graph: the graph; new values are added to it.
         constants: the graph's constants.
-        source: by name of a value that a change of order makes, the name of the value that the
-            change reads.
+        source: by name of a value that a change of order makes, the name of the value before that
+            change and before all changes of order right before it.
         nodes: the nodes of the new graph, in order.
         changed: True if a node of the new graph differs from the old one.
     """
@@ -78,8 +78,8 @@ class _Reordering:
         self.nodes[node.name] = node
 
     def needed_nodes(self) -> dict[str, Node]:
-        """Return the nodes of the new graph by name, in order. Changes of order whose result no
-        node reads are left out.
+        """Return the nodes of the new graph by name, in order. Changes of order whose result is
+        not needed are left out.
         """
         wanted, kept = set(self.graph.outputs.values()), list[Node]()
         for node in reversed(self.nodes.values()):

@@ -99,7 +99,8 @@ def _chain(graph: Graph, lead: Node, readers: Readers) -> _SlicedProduct | None:
     Returns None in these cases:
 
     - ``lead`` is no product with a constant matrix;
-    - something else than slices along one dim of that matrix reads the last value;
+    - fewer than two slices, or something else than slices along one dim of that matrix, read the
+      last value;
     - two slices overlap, or one has fewer than ``MIN_COLUMNS`` columns.
     """
     weights, between = _weights(graph, lead, readers), list[Node]()

@@ -139,7 +139,7 @@ class _Thinning:
 
     def _operand(self, name: str, depth: int) -> str:
         """Return the name of the value that a node reads in place of the value ``name``: thinned or
-        sliced.
+        sliced, or unchanged if it has size 1 along each dim of ``steps``.
 
         Empty if the value can neither be thinned nor sliced. ``depth`` is the number of
         element-wise nodes between the operand and the value thinned first.

@@ -170,10 +170,10 @@ class _Link(NamedTuple):
 
 
 def _links(graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str]) -> Iterator[_Link]:
-    """Yield a link for each narrow value that is no constant.
+    """Yield a link for each narrow value that is read and is no constant.
 
     Args:
-        graph: the graph; its inputs and outputs are narrow.
+        graph: the graph; its inputs and outputs are on the narrow side.
         touching: the nodes with narrow operands, by name.
         sides: the sides of the nodes that cannot choose.
     """

@@ -1,7 +1,7 @@
 """Background work: it sleeps while foreground work runs, and stops once it is not wanted any more.
 
-Foreground work is work whose result a caller waits for (``in_front``). Background work is work for
-which nobody waits; it runs in a block of ``stopping``.
+Foreground work is work whose result a caller waits for (``in_front``). Background work runs in a
+block of ``stopping``; mostly nobody waits for its result.
 
 The handler of a signal may raise an exception between any two calls, also between entering a block
 and its first line. State that threads share is therefore changed by functions that take the work as
@@ -190,7 +190,7 @@ def checkpoint() -> None:
 def nobody_waits() -> bool:
     """Return whether this context runs background work.
 
-    Nobody waits for its result. It goes to the executor in small parts, so that runs pass in
-    between.
+    Background work goes to the executor in small parts, so that runs pass in between. A caller may
+    wait for its result all the same (``hurries`` of ``stopping``).
     """
     return _work.get() is not None

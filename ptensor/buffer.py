@@ -375,8 +375,8 @@ class TensorStorage(_InMemory):
         """Use the part of the memory of ``other`` that begins at byte ``begin``.
 
         Storages that share this storage's memory then use that part, too. If ``other`` itself
-        shares this storage's memory, this storage stays the owner, without memory until the next
-        ``bind``.
+        shares this storage's memory, this storage stays the owner, and its memory is released as by
+        ``release``.
 
         Raises:
             LayoutError: the part would begin before ``other`` or end behind it.

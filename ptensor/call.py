@@ -109,7 +109,8 @@ class Variant:
         library: the library whose code runs.
         forms: layout and device of each operand of the node and its followers, inputs first.
         requirements: the requirement of each operand; empty if no invoker was asked yet.
-        refused: the libraries that were asked before ``library`` and declined.
+        refused: the libraries that declined the call, or over which ``library`` was chosen, each
+            with the reason.
         kernel: the library's name of its kernel, by which it finds the kernel again; empty if the
             library chooses one itself.
         ns: time of one execution in nanoseconds; None if unknown.
@@ -120,9 +121,9 @@ class Variant:
         reference: True if the library has only reference code for the variant, which is slow.
         inexact: True if the variant is approximate: its results differ by more than the order of
             sums.
-        pieces: empty if the node and its followers run in one step. Else the variants of the node
-            and of each follower, in order: each runs in a step of its own, and ``forms`` and ``ns``
-            are for all of them together.
+        pieces: empty if the node and its followers run in one step. Else the variants of the node,
+            which may have followers fused, and of each other follower, in order: each runs in a
+            step of its own, and ``forms`` and ``ns`` are for all of them together.
     """
 
     library: str
@@ -502,13 +503,17 @@ _SKIPPED_FOLDERS = frozenset({_HERE, _HERE.parent / "libdesc"})
 
 
 def caller() -> str:
-    """Return ``file:line`` of the nearest frame whose file is in neither ptensor nor libdesc."""
+    """Return ``file:line`` of the nearest frame whose file is not directly in the folder ptensor or
+    libdesc.
+    """
     file, line = caller_place()
     return f"{file}:{line}"
 
 
 def caller_place() -> tuple[str, int]:
-    """Return file and line of the nearest frame whose file is in neither ptensor nor libdesc."""
+    """Return file and line of the nearest frame whose file is not directly in the folder ptensor or
+    libdesc.
+    """
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back

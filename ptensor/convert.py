@@ -186,7 +186,7 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
     step, ties to even, NaN becomes 0. To bool, every value but 0 is true. 64-bit integers pass
     through f64 on their way to bf16 or through a scale or zero point. A value too large for a float
     type of a byte or less becomes infinity; NaN if the type has no infinity; the largest number if
-    it has neither (f6, f4). A NaN becomes -0 in a type without NaN.
+    it has neither (f6, f4), and in these a NaN becomes -0.
 
     Args:
         values: an array of ``source.numpy``, of any shape and strides.

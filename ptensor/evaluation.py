@@ -182,8 +182,9 @@ def _resolve(call: Call, requirements: Sequence[Requirement]) -> tuple[Layout, .
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
     """Return why the call cannot run with the layouts ``row``, one per operand; None if it can.
 
-    The library is asked last. Before that, approximate calls and layouts that round their elements
-    are refused if the evaluation has no tolerance for errors.
+    The library is asked last. Before that, approximate calls are refused at tolerance 0, and
+    layouts that round an operand unless ``rounding`` of the evaluation is True. A Transform may
+    round; so may an approximate call its constants, whose rounding its measured error includes.
     """
     inexact = call.routine is not None and call.routine.inexact
     if inexact and not call.evaluation.tolerance:

@@ -68,10 +68,11 @@ def recode(
 ) -> list[Array]:
     """Return the same values in another encoding.
 
-    The planes of ``source`` are added up in f64. The sum is split into the planes of ``target``:
-    each plane stores the number nearest to the remainder that the planes before it left. If the sum
-    is finite but too large for a plane that is not the last, the plane stores its largest number,
-    where ``convert`` would store infinity. Everything else is as in ``convert``.
+    Several planes of ``source`` are added up in f64. From f64 a value is split into several planes
+    of ``target``: each plane stores the number nearest to the remainder that the planes before it
+    left. If the remainder is finite but too large for a float plane that is not the last, the plane
+    stores its largest number, where ``convert`` would store infinity. Everything else is as in
+    ``convert``.
 
     Args:
         values: the planes of ``source``, one axis per dim.

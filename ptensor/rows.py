@@ -186,7 +186,7 @@ def restricted(joint: Layout, view: VTensor, out: Mapping[str, int]) -> Layout:
     operands.
 
     It is the joint layout without the dims that the operand lacks, and without blocks on a dim
-    along which the operand is repeated. If the operand has a dim that the joint layout lacks, it
+    whose size differs from the output's. If the operand has a dim that the joint layout lacks, it
     keeps its produced layout, or the declared order of its dims if that is unknown.
 
     Args:

@@ -173,7 +173,7 @@ class PTensor:
     def required_layout(self) -> Layout:
         """The decided layout, in which the library gets this operand.
 
-        Before a decision it is the first layout given to ``require``, or ANY.
+        Before a decision it is the first layout of the operand's requirement, or ANY.
         """
         variant = self.call.variant
         if variant is not None:

@@ -63,7 +63,7 @@ def points(count: int) -> tuple[Fraction, ...]:
     negative.
 
     Args:
-        count: the number of points, which is odd and at most 9.
+        count: the number of points, which is odd, from 3 to 9.
 
     >>> [str(point) for point in points(3)]
     ['0', '1', '-1']

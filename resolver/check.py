@@ -82,8 +82,8 @@ def _check_values(extended: LoweredGraph, graph: Graph) -> None:
     """Check that each name in use has a value, and that values not made by a Transform are the
     network's.
 
-    Such a value needs the type and sizes that it has in the network, and is constant if it is
-    constant there.
+    Such a value needs the type and sizes that it has in the network, and is constant exactly if it
+    is constant there.
     """
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}

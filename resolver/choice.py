@@ -46,7 +46,7 @@ class ChoiceRefused(Unfit):  # no error: the caller then makes another choice
 
     Attributes:
         nodes: names of the nodes that do not fit; all other nodes of the choice may be kept. Empty
-            if the graph is of another network.
+            if the choice as a whole does not fit.
     """
 
     def __init__(self, why: str, nodes: Iterable[str] = ()) -> None:
@@ -242,7 +242,7 @@ def with_parameters(graph: Graph, node: OpNode) -> OpNode:
     """Return a node of a choice with the operator and parameters that it has in a graph of other
     sizes.
 
-    It keeps as many of its followers as the graph allows to fuse into it.
+    It has fewer followers if the graph offers fewer for it, and none if the graph offers others.
 
     Raises:
         ChoiceRefused: the graph has another operator under this name, or no node.

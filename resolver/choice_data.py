@@ -181,8 +181,8 @@ class _ChoiceReader:
             delivery, passes: as in ``LoweredGraph``, for the result.
 
         Raises:
-            ChoiceRefused: a row is malformed, or the choice has no value of a name that a node or
-                output uses.
+            ChoiceRefused: the choice lacks a value that an input, a node or an output names, or
+                does not fit the graph. Malformed rows raise any of ``_MALFORMED``, too.
         """
         rows = map(self._value, _typed(list, self._data["values"]))
         values = {value.name: value for value in rows}

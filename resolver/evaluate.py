@@ -197,7 +197,7 @@ def _set_entry_layouts(
     Source: the paper, Algorithm 1, line 1.
 
     Raises:
-        ResolutionError: an entry layout is for no input, or lacks a dim of its input.
+        ResolutionError: an entry layout is for no input, or has other dims than its input.
     """
     unknown = entry_layouts.keys() - {*graph.inputs}
     if unknown:

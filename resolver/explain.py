@@ -38,8 +38,9 @@ def bytes_of_a_run(graph: LoweredGraph) -> int:
 def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
     """Return a dict that explains how a node runs.
 
-    It has the node's library, the layouts of its operands, what the invoker required of each, and
-    why other libraries declined the node.
+    For an operator it has the library, the layouts of the operands, what the invoker required of
+    each, and why other libraries declined the node. A Transform has the dict of
+    ``explain_transforms``.
 
     Args:
         graph: the lowered graph.

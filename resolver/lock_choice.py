@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeChoice:
-    """The choice for one node: the attributes of ``OpNode`` but operator and followers."""
+    """The choice for one node: all attributes of ``OpNode`` but op, followers and value."""
 
     name: str
     op_name: str

@@ -177,8 +177,8 @@ def _operands(value: str, followers: Sequence[Node]) -> int:
 def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
     """Return the nodes that replace ``node`` when its variant becomes ``variant``.
 
-    It is one node, unless the variant has pieces: then it is a node for each piece, and its
-    followers run in steps of their own.
+    It is one node, unless the variant has pieces: then it is a node for each piece, and followers
+    that are not fused run in steps of their own.
     """
     if not variant.pieces:
         return [replace(node, variant=variant)]

@@ -45,8 +45,9 @@ def _least_ns(graph: LoweredGraph, node: OpNode, clock: Estimate) -> int:
     """Return a lower bound of a node's estimated time, in nanoseconds, on any library that may run
     it.
 
-    It is estimated with operands that have no pads, and without reference code. For libraries other
-    than the node's own it is increased by the share MARGIN, as the joint choice does.
+    It is estimated with operands that have no pads, and without reference code. Libraries other
+    than the node's own are charged the share MARGIN of the own library's time on top, as by the
+    joint choice.
     """
     names, library = (*node.inputs, *node.outputs), node.variant.library
     layouts = [Layout.plain(graph.values[name].dims) for name in names]

@@ -268,8 +268,8 @@ class Candidates:
         Args:
             variants: the variants so far.
             node: a node of the graph.
-            layout: a layout of the lead, the input that ``self.lead(node)`` returns. Every other
-                input gets the same layout restricted to its own dims.
+            layout: a layout of the lead, the input that ``self.lead(node)`` returns. The layouts of
+                all other inputs follow from it (``_operand_layout``).
 
         Returns:
             (value, layout) of the added variant's non-constant operands; empty if nothing was

@@ -50,8 +50,8 @@ def charged(
     to the error of the results.
 
     An approximate variant is dropped if what it adds is unknown, or alone exceeds the budget. It is
-    dropped, too, if another variant of its node is as good in time and error and better in one of
-    them.
+    dropped, too, if another approximate variant of its node in the same layouts is as good in time
+    and error and better in one of them.
 
     Args:
         nodes: the nodes by name.

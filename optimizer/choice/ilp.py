@@ -246,7 +246,8 @@ class _Program:
         return z
 
     def _edges(self) -> Iterator[tuple[Edge, Any]]:
-        """Yield ((value, source, target), variable) of the edges at nodes with several variants.
+        """Yield ((value, source, target), variable) of the edges of each value that has several
+        layouts at one of its ends. Edges to tied nodes are left out.
 
         The variable is 1 if the value is made in layout ``source`` and wanted in ``target``, else
         0.

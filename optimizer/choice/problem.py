@@ -86,8 +86,8 @@ class Problem:
         clock: the clock with the times of Transforms, for the objective ``time``; else None.
         margin: what the objective ``time`` charges a variant that differs from the first one in
             library or kernel or has fewer followers fused: a fraction of the time of the first
-            variant. A variant with measured times is charged the noise of these instead
-            (``with_doubt``).
+            variant. A variant with a measured time is not charged it; if it has pieces, the noise
+            of that time is added instead (``with_doubt``).
         shares: by node and index of a variant, what each approximate variant adds to the error of
             the results.
         allowed: the limit of what the approximate variants of a choice add together; None if none
@@ -219,7 +219,7 @@ class Problem:
         """Return what the objective ``time`` charges for any Transform of a value as noise, in
         nanoseconds.
 
-        It is the noise of the measured times of those nodes that make and read the value. Of two
+        It is the noise of the longest measured time of an open node that makes or reads it. Of two
         choices whose times differ by less, the one with fewer Transforms is then cheaper.
         """
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}

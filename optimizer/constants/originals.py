@@ -422,7 +422,7 @@ class Originals(MutableMapping[str, Array]):
         return len(self._origins)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let a copy or a pickle of this object be a dictionary of arrays by name."""
+        """Let a deep copy or a pickle of this object be a dictionary of arrays by name."""
         return dict, ({**self},)
 
 
