@@ -1,6 +1,6 @@
 """The operators: ``from ops import Conv2D``. A file has one operator, or a few that are related.
 
-No list names the files: a new operator is a new file.
+Files are found, not listed by hand: a new operator is a new file.
 """
 
 from __future__ import annotations

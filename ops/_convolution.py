@@ -67,7 +67,7 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
     """Add to the graph the convolution of image ``x`` with kernel ``w``, and return its output.
 
     The node's attributes give strides, pads, dilations and the number of groups. The node is
-    refused if its channels cannot be divided into the groups.
+    refused if the channels of ``x`` and ``w`` do not fit these groups.
     """
     kernel, group = read_kernel(node, w), int(node.attribute("group", 1))
     if group < 1 or w.size("O") % group or x.size("C") != w.size("I") * group:

@@ -21,7 +21,7 @@ HAS_ELEMENTS = (
 def linear(distance: Array) -> Array:
     """Return the weight of an element in a linear interpolation, by its distance from the sample.
 
-    The distance is in elements. The weight falls from 1 at distance 0 to 0 at 1.
+    The weight falls from 1 at distance 0 to 0 at 1, and is 0 beyond.
     """
     return np.asarray(np.clip(1 - np.abs(distance), 0, None))
 
@@ -29,8 +29,7 @@ def linear(distance: Array) -> Array:
 def cubic(distance: Array, a: float = -0.75) -> Array:
     """Return the weight of an element in a cubic interpolation, by its distance from the sample.
 
-    The distance is in elements. The weight is 1 at distance 0, and 0 from 2 on; ``a`` is the
-    slope of the weight at distance 1.
+    The weight is 1 at distance 0, and 0 from 2 on; ``a`` is its slope at distance 1.
 
     Source: R. Keys, Cubic convolution interpolation for digital image processing, equation 4.
     """

@@ -58,7 +58,8 @@ class Window(NamedTuple):
     def spread(self) -> int:
         """The size of the smallest image, without pads, on which the window has ``size`` positions.
 
-        A transposed convolution makes an image of this size from one of ``size`` elements.
+        A transposed convolution without output_padding makes an image of this size from one of
+        ``size`` elements.
         """
         return (self.size - 1) * self.stride + self.reach - self.begin - self.end
 

@@ -250,8 +250,8 @@ def _split(match: Match) -> dict[str, object] | None:
 
     ``scale`` and ``zero`` are those of ``_parts``. ``own`` is the mask ``split``, in dims of the
     products of queries and keys. ``key`` is the dim of the keys. ``back`` and ``forth`` are the new
-    names of dims of v and of the output. None (the rule does not apply) if the sizes do not fit, or
-    v shares other dims with q or k.
+    names of dims of v and of the output. None (the rule does not apply) if ``_parts`` returns None,
+    the sizes do not fit, or v shares other dims with q or k.
     """
     known, new = _parts(match), [dim for dim, _ in match["together"]]
     sizes = _scores(Attention(match["over"], ""), match["q"], match["k"])

@@ -92,9 +92,9 @@ class Cast(Unary):
     Args:
         to: the element type; any but complex numbers.
         saturate: concerns numbers beyond the range of a float type of a byte or less. True turns
-            them into the type's largest number, or smallest for f8e8m0. False turns them into
-            infinity if the type has it, else NaN. Types of 4 and 6 bits have neither, and always
-            saturate.
+            numbers that are too large into the type's largest, and numbers too small for f8e8m0
+            into its smallest. False turns them into infinity if the type has it, else NaN. Types of
+            4 and 6 bits have neither, and always saturate.
         round_mode: for f8e8m0 only: ``"up"``, ``"down"``, or ``"nearest"`` with ties up.
 
     >>> from vtensor.operators import Context

@@ -81,8 +81,9 @@ def _read(node: NodeReader) -> VTensor:
 def _contracted(node: NodeReader, keep: tuple[str, ...], operands: list[VTensor]) -> VTensor:
     """Add Einsums of two operands each whose last output is the product of all; return this output.
 
-    Operands are multiplied from the left. ``keep`` are the dims of the last output. Each Einsum
-    sums over the dims that are neither in ``keep`` nor in an operand after it.
+    A single operand gets one Einsum. Operands are multiplied from the left. ``keep`` are the dims
+    of the last output. Each Einsum sums over the dims that are neither in ``keep`` nor in an
+    operand after it.
     """
     result, *later_operands = operands
     while len(later_operands) > 1:

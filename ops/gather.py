@@ -310,7 +310,7 @@ def _updates_fit(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> boo
 
 
 def _orders(op: Any, x: VTensor, i: VTensor, values: VTensor, *y: VTensor) -> list[Layout]:
-    """Return the layout in which the NumPy library takes each operand.
+    """Return the layout in which NumPy and Eigen take each operand of GatherND or ScatterND.
 
     - x, and y of ScatterND: the dims shared with i, then ``axes``, then the others.
     - i: ``row`` last.

@@ -71,7 +71,7 @@ def _write(node: NodeWriter, op: MatMul) -> None:
     """Write a MatMul as one ONNX node.
 
     The node is a Gemm for two matrices with a transpose or a bias; else a MatMul for vectors,
-    matrices and stacks of them; else an Einsum.
+    matrices and stacks of matrices; else an Einsum.
     """
     a, b = node.inputs
     (batch, rows, columns, _), over = Groups.of(a, b, op.over), op.over

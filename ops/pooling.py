@@ -69,7 +69,7 @@ class Pool:
 def _spellings(
     op_type: str, pool: Callable[[], Any], empty: Callable[[tuple[str, ...]], Any], **own: Any
 ) -> list[Spelling]:
-    """Return how ONNX's pool, and its pool over the whole image, are read and written.
+    """Return how ONNX's pool is read and written, and how its pool over the whole image is read.
 
     Args:
         op_type: the name of the ONNX operator. The pool over the whole image has the name

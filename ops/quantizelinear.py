@@ -60,8 +60,8 @@ def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
     """Return a node's scale, and its zero point if it has one, with names of dims of x.
 
     With the attribute ``block_size``, an element of the scale belongs to a block of elements of x,
-    and is repeated for each of them. A scale with one element gets no dims. The same holds for the
-    zero point.
+    and is repeated for each of them. A scalar, or a vector with one element, gets no dims. The same
+    holds for the zero point.
     """
     return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 

@@ -268,7 +268,7 @@ class _Cell:
     Attributes:
         weights: two arrays: the weights by which the input x is multiplied (gate, unit, F), and
             those of the hidden state h (gate, unit, state).
-        biases: the biases (row, unit); a row is that of a gate.
+        biases: the biases (row, unit): a row for each gate, and one more with linear_before_reset.
         peepholes: the weights by which the gates i, forget and o multiply the cell state; None if
             there are none.
         activations: the activation functions: name, alpha, beta.

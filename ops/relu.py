@@ -128,8 +128,8 @@ class Relu6(Unary):
 def _within(low: float, high: float, dtype: str) -> tuple[float, float]:
     """Return the bounds ``low`` and ``high`` for elements of the type ``dtype``.
 
-    For an integer type, a finite bound becomes the nearest integer of the type's range, without its
-    fraction. Other bounds are returned unchanged.
+    For an integer type, a finite bound loses its fraction, and is moved into the type's range if it
+    is outside. Other bounds are returned unchanged.
     """
     if dtype[:1] not in ("s", "u"):
         return low, high

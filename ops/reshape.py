@@ -339,8 +339,9 @@ def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
 def _restored_names(match: Match) -> dict[str, object] | None:
     """Return, under the key ``names``, the renaming of x's dims that replaces two Reshapes.
 
-    It is pairs of a dim of x and its new name. None (the rule does not apply) if the second Reshape
-    does not restore the sizes of x.
+    It is pairs of a dim of x and its new name. A Rename may stand between the Reshapes. None (the
+    rule does not apply) if the first Reshape does not merge whole dims of x, or the second does not
+    split them into the same sizes again.
     """
     x, inner = match["x"], dict(match["inner"])
     order = match.parameters.get("order") or [(dim, dim) for dim in inner]

@@ -156,9 +156,10 @@ def _write(node: NodeWriter, op: Resize) -> None:
 
 
 def _constant_row(node: NodeReader, index: int, length: int) -> list[Any]:
-    """Return the numbers in a node's constant input ``index``; an empty list if it is absent.
+    """Return the ``length`` numbers in a node's constant input ``index``.
 
-    If there are not ``length`` numbers, an error says that the node is not supported.
+    If the input is absent or empty, the list is empty. If it has another number of elements, an
+    error says that the node is not supported.
     """
     row: list[Any] = node.constant(index).tolist() if node.has(index) else []
     if row and len(row) != length:

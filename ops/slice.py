@@ -56,8 +56,9 @@ def _split_names(node: Naming) -> None:
 def _parts(node: NodeReader, size: int) -> Sequence[int]:
     """Return the sizes of the outputs of an ONNX node Split along the split axis.
 
-    If the node does not give them, ``size``, that of the input, is divided into equal parts. The
-    last part is smaller if ``size`` is no multiple of their number.
+    If the node does not give them, ``size``, that of the input, is divided into equal parts. If
+    ``size`` is no multiple of their number, the last parts are smaller or empty; up to opset 17 the
+    node is then refused.
     """
     if sizes := node.constant(1).tolist() if node.has(1) else node.attribute("split"):
         return [int(part_size) for part_size in sizes]

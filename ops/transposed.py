@@ -34,8 +34,9 @@ def _read(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
 def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Sizes]:
     """Return ``strides``, ``pads``, ``dilations`` and ``output_padding`` of an ONNX node, by name.
 
-    If the node has ``output_shape`` or an ``auto_pad``, pads and output_padding are those that give
-    this output.
+    With ``output_shape``, pads and output_padding are those that give an output of these sizes.
+    With auto_pad SAME_UPPER or SAME_LOWER they give x's sizes times the strides; with VALID the
+    pads are 0.
     """
     sizes = [x.size(dim) for dim in spatial(x.dims)]
     rank = len(sizes)
