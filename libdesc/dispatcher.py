@@ -180,7 +180,7 @@ class Candidate:
 
     Attributes:
         priority: the invoker's own priority, else that of its library. The candidate with the
-            largest priority is asked first.
+            largest priority is asked first, unless the session sets an order.
         describe: the invoker function, which describes the library's call.
         library, dtypes, when, python: as in ``InvokerInfo``.
     """
