@@ -319,7 +319,8 @@ def has_kernel(
     """Return whether an allowed library declares a native kernel for the element types of a call.
 
     Nothing is compiled: the invoker accepts the types, the library computes in them on this
-    processor, and the invoker's condition holds.
+    processor, and the invoker's condition holds. A condition that raises an error other than
+    VTensorError counts as holding: resolution calls it again, and reports the error.
 
     Args:
         node, op: the node's name and its operator instance.
