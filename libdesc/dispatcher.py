@@ -180,7 +180,7 @@ class Candidate:
 
     Attributes:
         priority: the invoker's own priority, else that of its library. The candidate with the
-            largest priority is asked first.
+            largest priority is asked first, unless the session sets an order.
         describe: the invoker function, which describes the library's call.
         library, dtypes, when, python: as in ``InvokerInfo``.
     """
@@ -319,7 +319,8 @@ def has_kernel(
     """Return whether an allowed library declares a native kernel for the element types of a call.
 
     Nothing is compiled: the invoker accepts the types, the library computes in them on this
-    processor, and the invoker's condition holds.
+    processor, and the invoker's condition holds. A condition that raises an error other than
+    VTensorError counts as holding: resolution calls it again, and reports the error.
 
     Args:
         node, op: the node's name and its operator instance.

@@ -47,7 +47,7 @@ class Handler:
 
     @property
     def called_with(self) -> str:
-        """The names of the function's arguments, in parentheses."""
+        """The names of the arguments with which the function is called, in parentheses."""
         return f"({', '.join(ARGUMENTS[self.key])})"
 
     def __call__(self, *args: Any) -> Any:

@@ -47,8 +47,8 @@ def state() -> list[object]:
     """Return data that change when a distribution is installed or removed, or when an environment
     variable that configures VTensor changes.
 
-    A finder of distributions in ``sys.meta_path`` is in the data only by the name of its type. What
-    it finds is not, so that a change of that is not noticed.
+    A finder of distributions in ``sys.meta_path`` other than Python's own is in the data only by
+    the name of its type: a change of what it finds is not noticed.
     """
     variables = (row for row in os.environ.items() if row[0].startswith(_VARIABLE_PREFIX))
     facts: list[object] = [*sorted(row for row in variables if row[0] not in _CACHE_VARIABLES)]

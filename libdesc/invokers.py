@@ -26,8 +26,9 @@ class InvokerInfo:
     Attributes:
         op, library, device: names of the operator, the library and the device.
         function: the invoker itself.
-        dtypes: the accepted element types, by the operand's role. An operand whose role is no key
-            has those under ``""``. Without the key ``""``, such an operand may have any type.
+        dtypes: the accepted element types, by the operand's role, with or without its number. An
+            operand whose role is no key has those under ``""``. Without the key ``""``, such an
+            operand may have any type.
         when: a condition, called with ``(op, *operands)``. If it returns False or a text (the
             reason), the call is declined.
         priority: overrides the library's priority for this operator; None keeps it.

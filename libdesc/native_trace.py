@@ -111,10 +111,10 @@ class NativeTrace(Trace):
         return result
 
     def attribute(self, of: Foreign, name: str) -> Any:
-        """Return an attribute of a proxy's object, as a plain value or a proxy.
+        """Return an attribute of a proxy's object, in the form of a result of ``called``.
 
-        A row is recorded, except in two cases: the proxy is that of a module, or the attribute is a
-        plain value and this is the constant trace.
+        A row is recorded, except in three cases: the object is a module or was found in one, the
+        attribute is a class of errors, or it is a plain value that depends on no size.
 
         Args:
             of: the proxy.
@@ -134,8 +134,9 @@ class NativeTrace(Trace):
     def called(self, of: Foreign, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Call the object of a proxy, record the call as a row, and return its result.
 
-        The result is a plain value, a symbolic size, a proxy, or a tuple or dict of these. If the
-        call raises an exception, ``failed`` is set, and the exception passes unchanged.
+        The result is a plain value, a symbolic size, a proxy, or a tuple or dict of these. No row
+        is recorded for a class of errors, or for a plain value that depends on no size. If the call
+        raises an exception, ``failed`` is set, and the exception passes unchanged.
 
         Args:
             of: the proxy that is called.
@@ -174,7 +175,7 @@ class NativeTrace(Trace):
     def place_of(self, value: Any) -> int:
         """Return the index by which rows refer to an argument.
 
-        It is 0, 1, ... for the result of a row, and -1, -2, ... for a constant.
+        It is 0, 1, ... for a symbol or the result of a row, and -1, -2, ... for a constant.
         """
         if type(value) is not Foreign:
             return super().place_of(value if self.reads(value) else _unwrapped(value))

@@ -109,8 +109,9 @@ class Registry:
 
         Args:
             work: makes the change.
-            known: False if the change only adds operators or rules that were not imported before.
-                The version then stays, since nothing that was made for it becomes wrong.
+            known: False if the change only adds rules, or invokers of operators, that were not
+                imported before. The version then stays, since nothing that was made for it becomes
+                wrong.
         """
         with _changing:
             result = work()
@@ -181,7 +182,7 @@ class Registry:
         _log.warning("problem with %s: %s", origin, text)
 
     def add(self, description: Description, origin: str) -> RegisteredLibrary:
-        """Register a library with its invokers, and return it. If this fails, nothing is
+        """Register a library with its invokers, and return it. If this fails, the library is not
         registered.
 
         Args:

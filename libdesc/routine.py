@@ -104,8 +104,8 @@ class Routine:
 class InOrder(Routine):
     """Several routines of one library as one routine: they run one after another.
 
-    If several of them use a tensor, its layout is the one that the first of them requires. Each of
-    the routines then has to confirm all layouts.
+    If several of them use a tensor, its layout is the one that the first routine with a requirement
+    for it requires. Each of the routines then has to confirm all layouts.
 
     Args:
         routines: the routines, in the order in which they run.

@@ -53,10 +53,11 @@ def run_transform(
         x, y: source and target.
         change: the layouts of x and y.
         evaluation: a partial evaluation, or one that records.
-        decided: True if the library has been chosen before. It is then an error if it declines.
+        decided: True if the library has been chosen before, False while it is being chosen.
 
     Raises:
-        Decline: the library cannot convert between these layouts, and ``decided`` is False.
+        Decline: the library cannot convert between these layouts. If ``decided``, it is asked only
+            by an ``evaluation`` that is partial or confirming.
     """
     registered = ready().libraries[library]
     layouts = (change.source, change.target)

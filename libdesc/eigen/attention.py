@@ -37,7 +37,7 @@ class Attention(Routine):
     A row of q, k, v or dst has the elements of one query or key. In each operand, the rows of a
     head may follow one another, or the rows of all heads may alternate. An input may also have any
     other layout in which each row is contiguous, even one with blocks. If q has such a layout, dst
-    has the same.
+    may have the same.
 
     Args:
         operands: q, k, v, any masks, and dst.
@@ -99,13 +99,14 @@ class Attention(Routine):
     def _axes(self, layouts: Sequence[Layout]) -> list[DimPart] | None:
         """Return the dims of batch, queries and keys, cut into parts at the blocks of all layouts.
 
-        None if the sizes of two blocks of a dim do not divide one another.
+        None if the block sizes of a dim do not divide one another, or do not divide the size of the
+        dim.
         """
         return nested([Layout.plain(self.extents), *layouts], self.extents)
 
 
 def _orders(tensor: VTensor, row: str, column: str) -> Iterator[Layout]:
-    """Yield the plain layouts of a tensor in which the dim ``column`` is last.
+    """Yield plain layouts of a tensor in which the dim ``column`` is last.
 
     In the first layout the dim ``row`` follows the first batch dim (any other dim), in the next one
     the first two, and so on.

@@ -164,8 +164,8 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
 def mean_of_images(src: VTensor, dst: VTensor, slide: Slide) -> Routine:
     """Return the routine of the mean of each channel over whole images, in any layout.
 
-    If src is produced with channels last, the routine is a pooling by ``slide``, a window of the
-    size of an image; else it is a reduction, which does not use ``slide``.
+    If src is f32 and produced with channels last, the routine is a pooling by ``slide``, a window
+    of the size of an image; else it is a reduction, which does not use ``slide``.
     """
     if src.dtype in DTYPES and produced(src) == _channels_last(src):
         return pooling("avg_exclude_padding", src, dst, slide)

@@ -319,8 +319,8 @@ def _positions(x: PTensor, i: PTensor, picked: PTensor, axes: Sequence[str], row
     Args:
         x: the tensor that the indices point into.
         i: the indices.
-        picked: the result of a gather, or the updates of a scatter: it has an element for each one
-            that is read or written in x.
+        picked: the result of a gather, or the updates of a scatter: it has an element for each
+            element of x that the indices point to.
         axes, row: see ``gather``.
     """
     steps, along = _steps(x), _steps(i)

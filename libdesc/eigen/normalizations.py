@@ -32,8 +32,9 @@ def normalization(
 ) -> Routine:
     """Return the routine of a normalization over some dims.
 
-    src and dst have one layout. Either the normalized dims come last in it, or it is the layout in
-    which src is produced, with at least ``MIN_RUN`` contiguous elements along these dims.
+    src and dst may each have one of two layouts: a plain one in which the normalized dims come
+    last, or the one in which src is produced, if at least ``MIN_RUN`` elements of a row are
+    contiguous in it.
 
     Args:
         kind: ``layer``, ``rms``, ``mean_variance``, ``l1`` or ``l2``.
@@ -82,9 +83,10 @@ def _parts(
 ) -> list[DimPart] | None:
     """Return the dims ``order`` as parts, cut at the blocks of all layouts.
 
-    None if the block sizes of a dim do not divide one another. The statistics are taken over the
-    last ``reduced`` dims. Since the order of their parts does not matter for that, these are sorted
-    by their strides in the first layout, the largest first.
+    None if the block sizes of a dim do not divide one another, or do not divide the size of the
+    dim. The statistics are taken over the last ``reduced`` dims. Since the order of their parts
+    does not matter for that, these are sorted by their strides in the first layout, the largest
+    first.
     """
     parts = nested([Layout.plain(order), *layouts], dims)
     if parts is None:
@@ -101,10 +103,10 @@ def _parts(
 
 
 def _produced_in_runs(src: VTensor, order: Sequence[str], reduced: int) -> Iterator[Layout]:
-    """Yield the layout in which src is produced, if at least ``MIN_RUN`` elements follow one
-    another in it in the order of ``order``.
+    """Yield the layout in which src is produced, if at least ``MIN_RUN`` elements of a row are
+    contiguous in it.
 
-    Otherwise yield nothing.
+    Otherwise yield nothing. The elements of a row, along the normalized dims, may be in any order.
 
     Args:
         src: the tensor.

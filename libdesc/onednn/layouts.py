@@ -39,8 +39,8 @@ _WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
 
 
 def canonical_order(dims: Sequence[str] | Mapping[str, int]) -> Order:
-    """Return the names of dims in oneDNN's order: N C D H W, or G O I d h w. Other names stay in
-    the given order.
+    """Return the names of dims in oneDNN's order: N C D H W, or G O I d h w. If there is any other
+    name, all stay in the given order.
 
     >>> canonical_order(["H", "W", "C", "N"])
     ('N', 'C', 'H', 'W')

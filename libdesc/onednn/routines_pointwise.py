@@ -29,8 +29,8 @@ class Function(NamedTuple):
 
     - ``"max"``, if f(x) >= x for all x: max(f(x), x) is computed. It is f(x) for a number x. It is
       x for a NaN, since oneDNN's max returns the second operand if one operand is a NaN;
-    - ``"min"``, if f(x) <= x for all x: min(f(x), x) is computed likewise; - ``"end"``: the method
-    of ``Attr`` that is named ``alg`` computes f exactly.
+    - ``"min"``, if f(x) <= x for all x: min(f(x), x) is computed likewise;
+    - ``"end"``: the method of ``Attr`` that is named ``alg`` computes f exactly.
     """
 
     alg: str

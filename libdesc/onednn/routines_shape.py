@@ -149,8 +149,8 @@ class Slice(FollowingRoutine):
         """Return a descriptor of the elements of src that are copied, in the memory of src.
 
         Raises:
-            Decline: there is no such descriptor. src has blocks or a first index is above 0, and a
-                stride above 1 does not divide the size of its dim evenly.
+            Decline: there is no such descriptor. src has blocks or a first index is above 0, and
+                for a stride above 1, count * stride is not the size of the dim.
         """
         counts, starts = [count for count, _, _ in self.runs], [start for _, start, _ in self.runs]
         steps = [step if step == 1 or count > 1 else 1 for count, _, step in self.runs]
@@ -171,8 +171,8 @@ class Slice(FollowingRoutine):
 
 
 def loss(reorder: Primitive, source: Desc, target: Desc) -> str:
-    """Return a text about the values that a reorder (oneDNN's copy) would change; empty if it
-    changes none.
+    """Return which values a reorder (oneDNN's copy) between equal element types would lose, as a
+    text; empty if none, or if the element types differ.
 
     Args:
         reorder: the primitive.

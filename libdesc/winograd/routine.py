@@ -87,7 +87,7 @@ class TileSize(NamedTuple):
         """Return the layout in which the transformed weights of a convolution with groups are
         stored.
 
-        Its last axis is a vector of output channels, which may belong to several groups.
+        Its innermost elements are a vector of output channels, which may belong to several groups.
 
         Args:
             width: number of channels of a group.
