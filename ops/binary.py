@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from libdesc import rewrite
@@ -223,8 +225,12 @@ class Where:
     Source: ONNX operator Where, opset 16.
     """
 
+    def result_type(self, types: Sequence[str]) -> str:
+        """Return the element type of ``a``, which is the output's."""
+        return types[1]
+
     def compute(self, ctx: Context, c: VTensor, a: VTensor, b: VTensor) -> VTensor:
-        return pointwise(self, ctx, c, a, b, dtype=a.dtype)
+        return pointwise(self, ctx, c, a, b)
 
 
 @elementwise(

@@ -109,7 +109,14 @@ def with_other_types_and_dims(g: Graph, x: VTensor) -> VTensor:
     [
         (sum_of_two, {"a": ["a_bias"], "b": ["b_bias", "sum"], "b_bias": ["sum"]}),  # the later one
         (lambda g, x: g.add(ops.Softmax(("C",)), convolution(g, x, "a")), {"a": ["a_bias"]}),
-        (with_other_types_and_dims, {"Cast:0": ["Mul:0"]}),
+        (
+            with_other_types_and_dims,
+            {
+                "Relu:0": ["Greater:0", "Cast:0", "Mul:0"],
+                "Greater:0": ["Cast:0", "Mul:0"],
+                "Cast:0": ["Mul:0"],
+            },
+        ),
     ],
 )
 def test_a_chain_ends_at_what_cannot_follow(add: Any, offers: dict[str, list[str]]) -> None:
