@@ -159,7 +159,7 @@ def typed(
     return tuple(fused)
 
 
-def context(library: str, followers: tuple[Follower, ...]) -> DispatchContext:
+def context(library: str, followers: tuple[Follower, ...] = ()) -> DispatchContext:
     """Return the context of a node ``case`` that goes to a library, with what is fused."""
     preferences = Preferences(nodes={"case": library})
     return DispatchContext(node="case", preferences=preferences, followers=followers)
