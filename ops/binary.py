@@ -26,6 +26,7 @@ from vtensor.operators import (
     Commutes,
     Context,
     Expression,
+    Moves,
     NodeReader,
     NodeWriter,
     Spelling,
@@ -206,6 +207,7 @@ class Mod(Binary):
     widen=False,
     expression=select,
     inplace=["a", "b"],
+    traits=[Moves(("a", "b"))],
 )
 class Where:
     """Choose between the elements of two tensors: y = a if c else b.
