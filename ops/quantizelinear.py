@@ -14,6 +14,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
 from libdesc.routine import Routine
+from ops._codes import MICROSOFT, checked
 from ops._elementwise import FLOATS, Array, elementwise, pointwise
 from ops._names import same_names
 from ops._writing import write_aligned
@@ -29,6 +30,7 @@ from vtensor.operators import (
     Expression,
     Naming,
     NodeReader,
+    NodeWriter,
     Spelling,
     named,
     operator,
@@ -50,6 +52,10 @@ def _names(node: Naming) -> None:
             node.same(role, 0, "x0", int(node.attribute("axis", 1)))
 
 
+def _rank(node: Naming) -> int:
+    return node.rank("x0")
+
+
 def _axis(node: NodeReader, x: VTensor) -> str:
     """Return the dim of x along which the scale changes.
 
@@ -65,6 +71,7 @@ def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
     and is repeated for each of them. A scalar, or a vector with one element, gets no dims. The same
     holds for the zero point.
     """
+    checked(node, 1)
     return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 
 
@@ -120,6 +127,8 @@ def _read(node: NodeReader) -> VTensor:
 def _read_dequantize(node: NodeReader) -> VTensor:
     x = node.input(0)
     parameters = _parameters(node, x)
+    if node.has(2):
+        checked(node, 2, x.dtype)
     to = node.element_type("output_dtype") or parameters[0].dtype
     return node.add(DequantizeLinear(to), x, *parameters)
 
@@ -127,6 +136,36 @@ def _read_dequantize(node: NodeReader) -> VTensor:
 def _stays_narrow(types: Sequence[str]) -> bool:
     """Return whether a library may have a kernel for integers and scales of these types."""
     return types[0] in ("s8", "u8", "s32") and types[1] == "f32"
+
+
+def _by(node: NodeWriter) -> tuple[list[str], int | None]:
+    """Return ONNX's names of x, the scale and the zero point if there is one, and the axis along
+    which the scale changes; None if it does not.
+    """
+    x, *by = node.inputs
+    dims = [[dim for dim, size in value.dims.items() if size != 1] for value in by]
+    if len(dims[0]) > 1 or any(row != dims[0] for row in dims):
+        raise node.refuse("a scale and a zero point along other dims than one and the same")
+    told = [
+        node.operand(value, row or list(value.dims)) for value, row in zip(by, dims, strict=True)
+    ]
+    return [node.operand(x), *told], list(x.dims).index(dims[0][0]) if dims[0] else None
+
+
+def _write(node: NodeWriter, op: QuantizeLinear) -> None:
+    operands, axis = _by(node)
+    if len(operands) < 3 and op.to != "u8":
+        scale = node.inputs[1]
+        operands.append(node.constant(np.zeros(tuple(scale.dims.values())), op.to))
+    precision = node.element_type(op.precision) if op.precision else None
+    saturate = None if op.saturate else False
+    node.emit("QuantizeLinear", *operands, axis=axis, precision=precision, saturate=saturate)
+
+
+def _write_dequantize(node: NodeWriter, op: DequantizeLinear) -> None:
+    operands, axis = _by(node)
+    to = None if op.to == node.inputs[1].dtype else node.element_type(op.to)
+    node.emit("DequantizeLinear", *operands, axis=axis, output_dtype=to)
 
 
 class _Linear:
@@ -200,7 +239,10 @@ def _dequantized_expression(
 
 @elementwise(
     "QuantizeLinear",
-    Spelling("QuantizeLinear", 10, _read, _names),
+    [
+        Spelling("QuantizeLinear", 10, _read, _names, write=_write),
+        Spelling(f"{MICROSOFT}QuantizeLinear", 1, _read, _names, rank=_rank),
+    ],
     _quantized,
     {"x": (*FLOATS, "s32")},
     widen=False,
@@ -241,7 +283,17 @@ class QuantizeLinear(_Linear):
 
 @elementwise(
     "DequantizeLinear",
-    Spelling("DequantizeLinear", 10, _read_dequantize, _names, kept=_stays_narrow),
+    [
+        Spelling(
+            "DequantizeLinear",
+            10,
+            _read_dequantize,
+            _names,
+            write=_write_dequantize,
+            kept=_stays_narrow,
+        ),
+        Spelling(f"{MICROSOFT}DequantizeLinear", 1, _read_dequantize, _names, rank=_rank),
+    ],
     _dequantized,
     {"x": (*_STEPS, "s32", *FLOATS)},
     widen=False,
