@@ -234,6 +234,8 @@ def _quantized_expression(
 def _dequantized_expression(
     op: DequantizeLinear, x: Expression, scale: Expression, *zero: Expression
 ) -> Expression:
+    if x.dtype in _INTEGERS:  # f32 holds them exactly
+        x, zero = x.to("f32"), tuple(shift.to("f32") for shift in zero)
     return reduce(sub, zero, x) * scale
 
 
