@@ -213,14 +213,18 @@ def sliding(kernels: Kernels, instructions: str, source: Source, deep: bool) -> 
     sums = convolution(centered(x, src_zero, 0), centers, strides, pads, dilations)
     sums = np.ascontiguousarray(np.moveaxis(sums, 1, -1)).astype(np.int32)
     ending = Ending(source, groups * outer, sums.shape, inner * prod(taps))
-    if deep:
+    stored = "plain" if deep else source.choice("plain", "panels")
+    if stored == "plain" and not deep:
+        form = np.ascontiguousarray(np.moveaxis(w, 2, -1))
+    elif deep:
         form = np.ascontiguousarray(w.reshape(groups, -1).T)
     else:
         form = panels(w, "GOIdhw", "GOdhwI16o4i", weights_type)
     make = kernels.depthwise if deep else kernels.convolution
     kernel = make(
         instructions, images, groups * inner, groups * outer, groups, sizes, sums.shape[1:-1], taps,
-        strides, dilations, pads[:3], src_type, weights_type, int(src_zero is not None),
+        strides, dilations, pads[:3], src_type, weights_type, stored,
+        int(src_zero is not None),
         0 if weights_zero is None else weights_zero.size, ending.stages, ending.to, ending.low,
         ending.high,
     )  # fmt: skip
