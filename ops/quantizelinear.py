@@ -177,10 +177,12 @@ def _quantized_expression(
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
     # Eigen divides in f32. For types narrower than f32, the quotient rounded to the type equals the
-    # exact quotient rounded once.
+    # exact quotient rounded once. Zero points are f32, too; the conversion saturates.
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
-        steps = (steps + shift).apply("round")
+        steps = steps + shift.to("f32")
+    if op.to in eigen.EXACT_IN_F32:
+        return steps.to(op.to)
     low, high = integer_range(op.to)
     return steps.max(low).min(high).to(op.to)
 
@@ -188,6 +190,8 @@ def _quantized_expression(
 def _dequantized_expression(
     op: DequantizeLinear, x: Expression, scale: Expression, *zero: Expression
 ) -> Expression:
+    if x.dtype in eigen.EXACT_IN_F32:  # f32 represents the difference exactly
+        x, *zero = (number.to("f32") for number in (x, *zero))
     return reduce(sub, zero, x) * scale
 
 

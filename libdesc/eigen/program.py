@@ -2,7 +2,9 @@
 each element in one pass.
 
 A value of a program is an f32 or an s64. Operands of floating-point types up to f32, and truth
-values, become f32. Integers become s64; an integer result is stored by its lower bits.
+values, become f32. Integers become s64; an integer result is stored by its lower bits. Integers of
+16 bits or fewer that are only read as numbers, or are only converted from numbers, are f32 in the
+program: a type such as ``"u8 f32"`` names the stored and the computed type.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ FLOAT, INTEGER = "f32", "s64"
 
 #: The element types of operands and results.
 TYPES = ("f32", "f16", "bf16", "s64", "s32", "s16", "s8", "u32", "u16", "u8", "bool")
+
+#: The integer types all of whose values an f32 represents exactly.
+EXACT_IN_F32 = ("s8", "u8", "s16", "u16")
 
 #: The most operands and constants of a program, together: the native kernel takes no more.
 MAX_INPUTS = 32
@@ -136,7 +141,7 @@ class _Compiler:
         if first["code"] > MAX_INPUTS:
             raise Decline(f"computes with {MAX_INPUTS} operands and numbers at most")
         code = [(name, [first[v.where] + v.number for v in values]) for name, values in self._code]
-        return Program(self._types, list(self._constants), code)
+        return _on_numbers(Program(self._types, list(self._constants), code))
 
     def _value(self, expression: Expression) -> _Value:
         if id(expression) not in self._values:
@@ -190,3 +195,43 @@ class _Compiler:
     def _add(self, name: str, kind: str, values: Sequence[_Value]) -> _Value:
         self._code.append((name, list(values)))
         return _Value(kind, "code", len(self._code) - 1)
+
+
+def _on_numbers(program: Program) -> Program:
+    """Return the same program with narrow integers as f32, without instructions that convert them.
+
+    An operand is changed if it is only read to be converted to f32, the result if it is only
+    converted from f32 to dst's type.
+    """
+    types, given = list(program.types), len(program.types) - 1 + len(program.constants)
+    name, arguments = program.instructions[-1]
+    code = program.instructions
+    if types[-1] in EXACT_IN_F32 and name == f"to_{types[-1]} {FLOAT}":
+        types[-1] += f" {FLOAT}"
+        code = [*code[:-1], (f"copy {FLOAT}", arguments)]
+    readers: list[set[str]] = [set() for _ in range(given + len(code))]
+    for name, arguments in code:
+        for value in arguments:
+            readers[value].add(name)
+    widening = f"to_{FLOAT} {INTEGER}"
+    numbers = {
+        operand
+        for operand, dtype in enumerate(types[:-1])
+        if dtype in EXACT_IN_F32 and readers[operand] == {widening}
+    }
+    types[:-1] = [
+        f"{dtype} {FLOAT}" if operand in numbers else dtype
+        for operand, dtype in enumerate(types[:-1])
+    ]
+    renumbered, kept = [*range(given)], list[Instruction]()
+    for index, (name, arguments) in enumerate(code):
+        values, last = [renumbered[value] for value in arguments], index == len(code) - 1
+        is_number = name == widening and arguments[0] in numbers
+        if is_number and not last:
+            renumbered.append(values[0])
+            continue
+        if last and name == f"copy {FLOAT}" and kept and values == [given + len(kept) - 1]:
+            break
+        renumbered.append(given + len(kept))
+        kept.append((f"copy {FLOAT}" if is_number else name, values))
+    return Program(types, program.constants, kept)

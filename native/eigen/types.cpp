@@ -24,11 +24,20 @@ struct BFloat {
 struct Truth {
     std::uint8_t bits;
 };
+// A narrow integer whose value is a float.
+template <class T>
+struct Narrow {
+    T number;
+};
 
 float value(float x) { return x; }
 float value(Truth x) { return x.bits != 0 ? 1.0F : 0.0F; }
 float value(BFloat x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16U); }
 float value(Half x) { return static_cast<float>(std::bit_cast<_Float16>(x.bits)); }
+template <class T>
+float value(Narrow<T> x) {
+    return static_cast<float>(x.number);
+}
 template <class T>
 Integer value(T x) {
     return x;
@@ -43,6 +52,15 @@ void put(float x, BFloat &to) {
 void put(float x, Half &to) { to.bits = std::bit_cast<std::uint16_t>(static_cast<_Float16>(x)); }
 void put(float x, Truth &to) { to.bits = x != 0 ? 1 : 0; }
 void put(float x, float &to) { to = x; }
+// Stores the integral part, saturated to T's range; 0 for NaN.
+template <class T>
+void put(float x, Narrow<T> &to) {
+    constexpr float kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
+    const float number = x == x ? x : 0.0F;
+    const float raised = number > kLow ? number : kLow;
+    const float kept = raised < kHigh ? raised : kHigh;
+    to.number = static_cast<T>(static_cast<std::int32_t>(kept));
+}
 template <class T>
 void put(Integer x, T &to) {
     to = static_cast<T>(x);
@@ -83,7 +101,10 @@ constexpr ElementType kTypes[]{
     whole<std::int64_t>("s64"),    whole<std::int32_t>("s32"),
     whole<std::int16_t>("s16"),    whole<std::int8_t>("s8"),
     whole<std::uint32_t>("u32"),   whole<std::uint16_t>("u16"),
-    whole<std::uint8_t>("u8"),
+    whole<std::uint8_t>("u8"),     floats<Narrow<std::uint16_t>>("u16 f32"),
+    floats<Narrow<std::int16_t>>("s16 f32"),
+    floats<Narrow<std::int8_t>>("s8 f32"),
+    floats<Narrow<std::uint8_t>>("u8 f32"),
 };
 
 }  // namespace
