@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import sub
 from typing import Any
@@ -24,6 +25,7 @@ from vtensor.language.dims import broadcast
 from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
 from vtensor.operators import (
     Context,
+    Encodes,
     Expression,
     Naming,
     NodeReader,
@@ -122,6 +124,11 @@ def _read_dequantize(node: NodeReader) -> VTensor:
     return node.add(DequantizeLinear(to), x, *parameters)
 
 
+def _stays_narrow(types: Sequence[str]) -> bool:
+    """Return whether a library may have a kernel for integers and scales of these types."""
+    return types[0] in ("s8", "u8", "s32") and types[1] == "f32"
+
+
 class _Linear:
     """The base of operators on a tensor, a scale and a zero point.
 
@@ -204,6 +211,7 @@ def _dequantized_expression(
     expression=_quantized_expression,
     inplace=[],  # the output has another element type
     holds=_HOLDS,
+    traits=[Encodes(back=False)],
 )
 class QuantizeLinear(_Linear):
     """Quantize a tensor: y = x / scale, rounded to the nearest number, plus the zero point.
@@ -237,13 +245,14 @@ class QuantizeLinear(_Linear):
 
 @elementwise(
     "DequantizeLinear",
-    Spelling("DequantizeLinear", 10, _read_dequantize, _names),
+    Spelling("DequantizeLinear", 10, _read_dequantize, _names, kept=_stays_narrow),
     _dequantized,
     {"x": (*_STEPS, "s32", *FLOATS)},
     widen=False,
     expression=_dequantized_expression,
     inplace=[],  # the output has another element type
     holds=_HOLDS,
+    traits=[Encodes(back=True)],
 )
 class DequantizeLinear(_Linear):
     """Dequantize a tensor: y = (x - zero point) * scale, rounded once.

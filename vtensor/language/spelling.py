@@ -230,6 +230,9 @@ class Spelling:
             so.
         ahead: computes the node's output before a run, for each combination of sizes; None if the
             node is always computed in a run.
+        kept: called with the element types of the inputs of a node on constants, of which the first
+            has several elements. Returns whether the node stays in the graph: its output would take
+            more memory, and a library may have a kernel for its inputs. None if it never does.
     """
 
     op_type: str
@@ -239,6 +242,7 @@ class Spelling:
     until: int | None = None
     write: Write | None = None
     ahead: Ahead | None = None
+    kept: Callable[[Sequence[str]], bool] | None = None
 
 
 def read_elsewhere(node: NodeReader) -> VTensor:
