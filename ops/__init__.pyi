@@ -5,6 +5,7 @@ from ops.unary import Acosh as Acosh
 from ops.training import Adagrad as Adagrad
 from ops.training import Adam as Adam
 from ops.binary import Add as Add
+from ops.quantizelinear import AddDequantized as AddDequantized
 from ops.logic import And as And
 from ops.extremes import ArgMax as ArgMax
 from ops.extremes import ArgMin as ArgMin
@@ -33,6 +34,7 @@ from ops.concat import Concat as Concat
 from ops.convolution import Conv1D as Conv1D
 from ops.convolution import Conv2D as Conv2D
 from ops.convolution import Conv3D as Conv3D
+from ops.integers import ConvInteger as ConvInteger
 from ops.transposed import ConvTranspose as ConvTranspose
 from ops.unary import Cos as Cos
 from ops.unary import Cosh as Cosh
@@ -80,6 +82,7 @@ from ops.softmax import LogSoftmax as LogSoftmax
 from ops.normalizations import LpNormalization as LpNormalization
 from ops.pooling import LpPool as LpPool
 from ops.matmul import MatMul as MatMul
+from ops.integers import MatMulInteger as MatMulInteger
 from ops.binary import Max as Max
 from ops.pooling import MaxPool as MaxPool
 from ops.pooling import MaxPoolIndices as MaxPoolIndices
@@ -92,6 +95,7 @@ from ops.activations import Mish as Mish
 from ops.binary import Mod as Mod
 from ops.training import Momentum as Momentum
 from ops.binary import Mul as Mul
+from ops.quantizelinear import MulDequantized as MulDequantized
 from ops.unary import Neg as Neg
 from ops.logic import Not as Not
 from ops.along import OneHot as OneHot
@@ -115,6 +119,7 @@ from ops.reduce import ReduceSumSquare as ReduceSumSquare
 from ops.relu import Relu as Relu
 from ops.relu import Relu6 as Relu6
 from ops.reshape import Rename as Rename
+from ops.integers import Requantize as Requantize
 from ops.reshape import Reshape as Reshape
 from ops.resize import Resize as Resize
 from ops.along import ReverseSequence as ReverseSequence

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import sub
+from operator import add, mul, sub
 from typing import Any
 
 import numpy as np
 
-from libdesc import eigen, invoker
+from libdesc import eigen, invoker, rewrite
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
@@ -27,6 +27,7 @@ from vtensor.operators import (
     Context,
     Encodes,
     Expression,
+    Match,
     Naming,
     NodeReader,
     Spelling,
@@ -273,6 +274,103 @@ class DequantizeLinear(_Linear):
     """
 
     to: str = param(default="f32", choices=FLOATS)
+
+
+def _of_dequantized(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return the definition of an operator on ``x`` and a dequantized tensor."""
+
+    def defined(x: Array, q: Array, scale: Array, *zero: Array) -> Array:
+        number = _dequantized(DequantizeLinear(), q, scale, *zero)
+        return np.asarray(function(x, number))
+
+    return defined
+
+
+def _expression_of_dequantized(function: Callable[[Any, Any], Any]) -> Callable[..., Expression]:
+    def expression(x: Expression, q: Expression, *by: Expression) -> Expression:
+        result: Expression = function(x, _dequantized_expression(DequantizeLinear(), q, *by))
+        return result
+
+    return expression
+
+
+def _fits_second(op: object, x: VTensor, q: VTensor, *by: VTensor) -> bool:
+    return 1 <= len(by) <= 2 and broadcast(q.dims, *(t.dims for t in by)) == q.dims
+
+
+class _OfDequantized:
+    """The base of operators on a tensor and a dequantized tensor.
+
+    A dequantization is a step of its own unless it comes first in its step. These operators have
+    it inside, so that a library computes them with the operators before them.
+    """
+
+    def compute(self, ctx: Context, x: VTensor, q: VTensor, *by: VTensor) -> VTensor:
+        """Dispatch on x, the integers, their scale, and their zero point if there is one."""
+        return pointwise(self, ctx, x, q, *by)
+
+
+def _of_two(name: str, function: Callable[[Any, Any], Any]) -> Callable[[type], type]:
+    """Return a decorator that registers an operator on a tensor and a dequantized tensor, and the
+    rule that puts it in place of the operator ``name`` and a dequantization.
+    """
+    rewrite(
+        f"{name.lower()}_dequantized",
+        f"{name} of x and (q - zero) * scale",
+        f"{name}(x, DequantizeLinear(q, s, z)) | {name}(x, DequantizeLinear(q, s))",
+        f"{name}Dequantized(x, q, s, z)",
+        given=_is_bytes,
+    )
+    return elementwise(
+        f"{name}Dequantized",
+        (),
+        _of_dequantized(function),
+        {"x": ("f32",), "q": ("s8", "u8"), "by": ("f32", "s8", "u8")},
+        expression=_expression_of_dequantized(function),
+        inplace=["x"],
+        holds=[(_fits_second, "q is scaled by a scale and at most a zero point, of q's dims")],
+    )
+
+
+def _is_bytes(match: Match) -> dict[str, Any] | None:
+    """Return no further parameters if x is f32 and q has 8 bits, else None."""
+    return {} if match["x"].dtype == "f32" and match["q"].dtype in ("s8", "u8") else None
+
+
+@_of_two("Add", add)
+class AddDequantized(_OfDequantized):
+    """Add a dequantized tensor: y = x + (q - zero) * scale.
+
+    Dims:
+        x, q, y: as for Add    by: some of q's; the scale, then the zero point if there is one
+    Raises:
+        DimError: x and q do not broadcast, or a scale has a dim that q lacks.
+
+    >>> from vtensor.operators import Context
+    >>> x, q = VTensor("f32", {"N": 2, "C": 3}), VTensor("u8", {"N": 2, "C": 3})
+    >>> AddDequantized().compute(Context(), x, q, VTensor("f32", {})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operators Add and DequantizeLinear, opset 21; rule ``add_dequantized`` makes it.
+    """
+
+
+@_of_two("Mul", mul)
+class MulDequantized(_OfDequantized):
+    """Multiply by a dequantized tensor: y = x * ((q - zero) * scale).
+
+    Dims:
+        x, q, y: as for Mul    by: some of q's; the scale, then the zero point if there is one
+    Raises:
+        DimError: x and q do not broadcast, or a scale has a dim that q lacks.
+
+    >>> from vtensor.operators import Context
+    >>> x, q = VTensor("f32", {"N": 2, "C": 3}), VTensor("u8", {"N": 2, "C": 3})
+    >>> MulDequantized().compute(Context(), x, q, VTensor("f32", {})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operators Mul and DequantizeLinear, opset 21; rule ``mul_dequantized`` makes it.
+    """
 
 
 def _read_dynamic(node: NodeReader) -> list[VTensor]:
