@@ -5,7 +5,6 @@ from ops.unary import Acosh as Acosh
 from ops.training import Adagrad as Adagrad
 from ops.training import Adam as Adam
 from ops.binary import Add as Add
-from ops.quantizelinear import AddDequantized as AddDequantized
 from ops.logic import And as And
 from ops.extremes import ArgMax as ArgMax
 from ops.extremes import ArgMin as ArgMin
@@ -26,7 +25,6 @@ from ops.logic import BitwiseXor as BitwiseXor
 from ops.cast import Cast as Cast
 from ops.unary import Ceil as Ceil
 from ops.activations import Celu as Celu
-from ops.centered import Centered as Centered
 from ops.relu import Clip as Clip
 from ops.transposed import Col2Im as Col2Im
 from ops.slice import Compress as Compress
@@ -45,6 +43,8 @@ from ops.sampling import DeformConv as DeformConv
 from ops.reshape import DepthToSpace as DepthToSpace
 from ops.convolution import DepthwiseConv2D as DepthwiseConv2D
 from ops.quantizelinear import DequantizeLinear as DequantizeLinear
+from ops.quantized import DequantizedAdd as DequantizedAdd
+from ops.quantized import DequantizedMul as DequantizedMul
 from ops.det import Det as Det
 from ops.binary import Div as Div
 from ops.quantizelinear import DynamicQuantizeLinear as DynamicQuantizeLinear
@@ -95,7 +95,6 @@ from ops.activations import Mish as Mish
 from ops.binary import Mod as Mod
 from ops.training import Momentum as Momentum
 from ops.binary import Mul as Mul
-from ops.quantizelinear import MulDequantized as MulDequantized
 from ops.unary import Neg as Neg
 from ops.logic import Not as Not
 from ops.along import OneHot as OneHot

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from operator import add, mul, sub
+from operator import sub
 from typing import Any
 
 import numpy as np
 
-from libdesc import eigen, invoker, rewrite
+from libdesc import eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
 from libdesc.routine import Routine
+from ops._codes import MICROSOFT, checked
 from ops._elementwise import FLOATS, Array, elementwise, pointwise
 from ops._names import same_names
 from ops._writing import write_aligned
@@ -27,9 +28,9 @@ from vtensor.operators import (
     Context,
     Encodes,
     Expression,
-    Match,
     Naming,
     NodeReader,
+    NodeWriter,
     Spelling,
     named,
     operator,
@@ -51,6 +52,10 @@ def _names(node: Naming) -> None:
             node.same(role, 0, "x0", int(node.attribute("axis", 1)))
 
 
+def _rank(node: Naming) -> int:
+    return node.rank("x0")
+
+
 def _axis(node: NodeReader, x: VTensor) -> str:
     """Return the dim of x along which the scale changes.
 
@@ -66,6 +71,7 @@ def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
     and is repeated for each of them. A scalar, or a vector with one element, gets no dims. The same
     holds for the zero point.
     """
+    checked(node, 1)
     return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 
 
@@ -121,6 +127,8 @@ def _read(node: NodeReader) -> VTensor:
 def _read_dequantize(node: NodeReader) -> VTensor:
     x = node.input(0)
     parameters = _parameters(node, x)
+    if node.has(2):
+        checked(node, 2, x.dtype)
     to = node.element_type("output_dtype") or parameters[0].dtype
     return node.add(DequantizeLinear(to), x, *parameters)
 
@@ -128,6 +136,36 @@ def _read_dequantize(node: NodeReader) -> VTensor:
 def _stays_narrow(types: Sequence[str]) -> bool:
     """Return whether a library may have a kernel for integers and scales of these types."""
     return types[0] in ("s8", "u8", "s32") and types[1] == "f32"
+
+
+def _by(node: NodeWriter) -> tuple[list[str], int | None]:
+    """Return ONNX's names of x, the scale and the zero point if there is one, and the axis along
+    which the scale changes; None if it does not.
+    """
+    x, *by = node.inputs
+    dims = [[dim for dim, size in value.dims.items() if size != 1] for value in by]
+    if len(dims[0]) > 1 or any(row != dims[0] for row in dims):
+        raise node.refuse("a scale and a zero point along other dims than one and the same")
+    told = [
+        node.operand(value, row or list(value.dims)) for value, row in zip(by, dims, strict=True)
+    ]
+    return [node.operand(x), *told], list(x.dims).index(dims[0][0]) if dims[0] else None
+
+
+def _write(node: NodeWriter, op: QuantizeLinear) -> None:
+    operands, axis = _by(node)
+    if len(operands) < 3 and op.to != "u8":
+        scale = node.inputs[1]
+        operands.append(node.constant(np.zeros(tuple(scale.dims.values())), op.to))
+    precision = node.element_type(op.precision) if op.precision else None
+    saturate = None if op.saturate else False
+    node.emit("QuantizeLinear", *operands, axis=axis, precision=precision, saturate=saturate)
+
+
+def _write_dequantize(node: NodeWriter, op: DequantizeLinear) -> None:
+    operands, axis = _by(node)
+    to = None if op.to == node.inputs[1].dtype else node.element_type(op.to)
+    node.emit("DequantizeLinear", *operands, axis=axis, output_dtype=to)
 
 
 class _Linear:
@@ -189,7 +227,7 @@ def _quantized_expression(
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
         steps = steps + shift.to("f32")
-    if op.to in eigen.EXACT_IN_F32:
+    if op.to in eigen.SHORT:
         return steps.to(op.to)
     low, high = integer_range(op.to)
     return steps.max(low).min(high).to(op.to)
@@ -198,14 +236,17 @@ def _quantized_expression(
 def _dequantized_expression(
     op: DequantizeLinear, x: Expression, scale: Expression, *zero: Expression
 ) -> Expression:
-    if x.dtype in eigen.EXACT_IN_F32:  # f32 represents the difference exactly
-        x, *zero = (number.to("f32") for number in (x, *zero))
+    if x.dtype in _INTEGERS:  # f32 holds them exactly
+        x, zero = x.to("f32"), tuple(shift.to("f32") for shift in zero)
     return reduce(sub, zero, x) * scale
 
 
 @elementwise(
     "QuantizeLinear",
-    Spelling("QuantizeLinear", 10, _read, _names),
+    [
+        Spelling("QuantizeLinear", 10, _read, _names, write=_write),
+        Spelling(f"{MICROSOFT}QuantizeLinear", 1, _read, _names, rank=_rank),
+    ],
     _quantized,
     {"x": (*FLOATS, "s32")},
     widen=False,
@@ -246,7 +287,17 @@ class QuantizeLinear(_Linear):
 
 @elementwise(
     "DequantizeLinear",
-    Spelling("DequantizeLinear", 10, _read_dequantize, _names, kept=_stays_narrow),
+    [
+        Spelling(
+            "DequantizeLinear",
+            10,
+            _read_dequantize,
+            _names,
+            write=_write_dequantize,
+            kept=_stays_narrow,
+        ),
+        Spelling(f"{MICROSOFT}DequantizeLinear", 1, _read_dequantize, _names, rank=_rank),
+    ],
     _dequantized,
     {"x": (*_STEPS, "s32", *FLOATS)},
     widen=False,
@@ -274,103 +325,6 @@ class DequantizeLinear(_Linear):
     """
 
     to: str = param(default="f32", choices=FLOATS)
-
-
-def _of_dequantized(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return the definition of an operator on ``x`` and a dequantized tensor."""
-
-    def defined(x: Array, q: Array, scale: Array, *zero: Array) -> Array:
-        number = _dequantized(DequantizeLinear(), q, scale, *zero)
-        return np.asarray(function(x, number))
-
-    return defined
-
-
-def _expression_of_dequantized(function: Callable[[Any, Any], Any]) -> Callable[..., Expression]:
-    def expression(x: Expression, q: Expression, *by: Expression) -> Expression:
-        result: Expression = function(x, _dequantized_expression(DequantizeLinear(), q, *by))
-        return result
-
-    return expression
-
-
-def _fits_second(op: object, x: VTensor, q: VTensor, *by: VTensor) -> bool:
-    return 1 <= len(by) <= 2 and broadcast(q.dims, *(t.dims for t in by)) == q.dims
-
-
-class _OfDequantized:
-    """The base of operators on a tensor and a dequantized tensor.
-
-    A dequantization is a step of its own unless it comes first in its step. These operators have
-    it inside, so that a library computes them with the operators before them.
-    """
-
-    def compute(self, ctx: Context, x: VTensor, q: VTensor, *by: VTensor) -> VTensor:
-        """Dispatch on x, the integers, their scale, and their zero point if there is one."""
-        return pointwise(self, ctx, x, q, *by)
-
-
-def _of_two(name: str, function: Callable[[Any, Any], Any]) -> Callable[[type], type]:
-    """Return a decorator that registers an operator on a tensor and a dequantized tensor, and the
-    rule that puts it in place of the operator ``name`` and a dequantization.
-    """
-    rewrite(
-        f"{name.lower()}_dequantized",
-        f"{name} of x and (q - zero) * scale",
-        f"{name}(x, DequantizeLinear(q, s, z)) | {name}(x, DequantizeLinear(q, s))",
-        f"{name}Dequantized(x, q, s, z)",
-        given=_is_bytes,
-    )
-    return elementwise(
-        f"{name}Dequantized",
-        (),
-        _of_dequantized(function),
-        {"x": ("f32",), "q": ("s8", "u8"), "by": ("f32", "s8", "u8")},
-        expression=_expression_of_dequantized(function),
-        inplace=["x"],
-        holds=[(_fits_second, "q is scaled by a scale and at most a zero point, of q's dims")],
-    )
-
-
-def _is_bytes(match: Match) -> dict[str, Any] | None:
-    """Return no further parameters if x is f32 and q has 8 bits, else None."""
-    return {} if match["x"].dtype == "f32" and match["q"].dtype in ("s8", "u8") else None
-
-
-@_of_two("Add", add)
-class AddDequantized(_OfDequantized):
-    """Add a dequantized tensor: y = x + (q - zero) * scale.
-
-    Dims:
-        x, q, y: as for Add    by: some of q's; the scale, then the zero point if there is one
-    Raises:
-        DimError: x and q do not broadcast, or a scale has a dim that q lacks.
-
-    >>> from vtensor.operators import Context
-    >>> x, q = VTensor("f32", {"N": 2, "C": 3}), VTensor("u8", {"N": 2, "C": 3})
-    >>> AddDequantized().compute(Context(), x, q, VTensor("f32", {})).summary()
-    'f32 N=2 C=3'
-
-    Source: ONNX operators Add and DequantizeLinear, opset 21; rule ``add_dequantized`` makes it.
-    """
-
-
-@_of_two("Mul", mul)
-class MulDequantized(_OfDequantized):
-    """Multiply by a dequantized tensor: y = x * ((q - zero) * scale).
-
-    Dims:
-        x, q, y: as for Mul    by: some of q's; the scale, then the zero point if there is one
-    Raises:
-        DimError: x and q do not broadcast, or a scale has a dim that q lacks.
-
-    >>> from vtensor.operators import Context
-    >>> x, q = VTensor("f32", {"N": 2, "C": 3}), VTensor("u8", {"N": 2, "C": 3})
-    >>> MulDequantized().compute(Context(), x, q, VTensor("f32", {})).summary()
-    'f32 N=2 C=3'
-
-    Source: ONNX operators Mul and DequantizeLinear, opset 21; rule ``mul_dequantized`` makes it.
-    """
 
 
 def _read_dynamic(node: NodeReader) -> list[VTensor]:

@@ -24,23 +24,24 @@ struct BFloat {
 struct Truth {
     std::uint8_t bits;
 };
-// A narrow integer whose value is a float.
-template <class T>
-struct Narrow {
-    T number;
-};
 
 float value(float x) { return x; }
 float value(Truth x) { return x.bits != 0 ? 1.0F : 0.0F; }
 float value(BFloat x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16U); }
 float value(Half x) { return static_cast<float>(std::bit_cast<_Float16>(x.bits)); }
 template <class T>
-float value(Narrow<T> x) {
-    return static_cast<float>(x.number);
-}
-template <class T>
 Integer value(T x) {
     return x;
+}
+
+// An integer that programs take as a float: its number, which f32 holds exactly or rounded.
+template <class T>
+struct Number {
+    T whole;
+};
+template <class T>
+float value(Number<T> x) {
+    return static_cast<float>(x.whole);
 }
 
 // Rounds ties to even; of NaN keeps the upper bits, made quiet.
@@ -52,18 +53,20 @@ void put(float x, BFloat &to) {
 void put(float x, Half &to) { to.bits = std::bit_cast<std::uint16_t>(static_cast<_Float16>(x)); }
 void put(float x, Truth &to) { to.bits = x != 0 ? 1 : 0; }
 void put(float x, float &to) { to = x; }
-// Stores the integral part, saturated to T's range; 0 for NaN.
-template <class T>
-void put(float x, Narrow<T> &to) {
-    constexpr float kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
-    const float number = x == x ? x : 0.0F;
-    const float raised = number > kLow ? number : kLow;
-    const float kept = raised < kHigh ? raised : kHigh;
-    to.number = static_cast<T>(static_cast<std::int32_t>(kept));
-}
 template <class T>
 void put(Integer x, T &to) {
     to = static_cast<T>(x);
+}
+// Cuts off the fraction; numbers beyond the type become its ends, and NaN 0.
+template <class T>
+void put(float x, Number<T> &to) {
+    static_assert(sizeof(T) < sizeof(float), "f32 holds both ends");
+    constexpr auto low = static_cast<float>(std::numeric_limits<T>::min());
+    constexpr auto high = static_cast<float>(std::numeric_limits<T>::max());
+    float bounded = x == x ? x : 0.0F;
+    bounded = bounded > low ? bounded : low;
+    bounded = bounded < high ? bounded : high;
+    to.whole = static_cast<T>(static_cast<std::int32_t>(bounded));
 }
 
 template <class T, class Value>
@@ -94,6 +97,10 @@ template <class T>
 constexpr ElementType whole(const char *name) {
     return {name, sizeof(T), Kind::kInteger, widen<T, Integer>, narrow<T, Integer>};
 }
+template <class T>
+constexpr ElementType number(const char *name) {
+    return floats<Number<T>>(name);
+}
 
 constexpr ElementType kTypes[]{
     floats<float>("f32"),          floats<Half>("f16"),
@@ -101,10 +108,9 @@ constexpr ElementType kTypes[]{
     whole<std::int64_t>("s64"),    whole<std::int32_t>("s32"),
     whole<std::int16_t>("s16"),    whole<std::int8_t>("s8"),
     whole<std::uint32_t>("u32"),   whole<std::uint16_t>("u16"),
-    whole<std::uint8_t>("u8"),     floats<Narrow<std::uint16_t>>("u16 f32"),
-    floats<Narrow<std::int16_t>>("s16 f32"),
-    floats<Narrow<std::int8_t>>("s8 f32"),
-    floats<Narrow<std::uint8_t>>("u8 f32"),
+    whole<std::uint8_t>("u8"),
+    number<std::int16_t>("s16 as f32"), number<std::int8_t>("s8 as f32"),
+    number<std::uint16_t>("u16 as f32"), number<std::uint8_t>("u8 as f32"),
 };
 
 }  // namespace

@@ -233,6 +233,8 @@ class Spelling:
         kept: called with the element types of the inputs of a node on constants, of which the first
             has several elements. Returns whether the node stays in the graph: its output would take
             more memory, and a library may have a kernel for its inputs. None if it never does.
+        rank: returns the rank of the node's output 0, for operators that ONNX's inference does not
+            know.
     """
 
     op_type: str
@@ -243,6 +245,7 @@ class Spelling:
     write: Write | None = None
     ahead: Ahead | None = None
     kept: Callable[[Sequence[str]], bool] | None = None
+    rank: Callable[[Naming], int] | None = None
 
 
 def read_elsewhere(node: NodeReader) -> VTensor:

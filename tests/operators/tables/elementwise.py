@@ -137,7 +137,6 @@ ROWS: list[Row] = [
     (ops.DequantizeLinear("bf16"), ("#A=3 B=4", "+B=4"), ""),
     *_along(ops.LogSoftmax, "onednn"),
     *_along(ops.Hardmax),
-    *binary(ops.Centered(), flags=_SMALL, grows=False),
     *binary(ops.PRelu(), "onednn"),
     (ops.PRelu(), ("N=7 C=5 H=3 W=3",) * 2, ""),  # two threads part it inside a block
     *binary(ops.Sub(), "onednn"),
