@@ -13,8 +13,17 @@ from vtensor.errors import ModelError, VTensorError
 from vtensor.operators import NodeReader, named
 from vtensor.tensor import VTensor
 
+#: The element types of the integers.
+BYTES = ("u8", "s8")
+
 #: The prefix of operators that ONNX Runtime adds to ONNX's.
 MICROSOFT = "com.microsoft::"
+
+
+def wrong(node: NodeReader, index: int, what: str, remedy: str) -> ModelError:
+    """Return an error for the caller to raise: a node's input ``index`` is not as it must be."""
+    text = f"{node.described}: input {index} ({node.input(index).summary()}) {what}"
+    return ModelError(f"{text}\n  to fix: {remedy}")
 
 
 def checked(node: NodeReader, index: int, of: str = "") -> None:
@@ -28,20 +37,28 @@ def checked(node: NodeReader, index: int, of: str = "") -> None:
     Raises:
         ModelError: a scale is not above 0 or not finite, or a zero point is of another type.
     """
-    value = node.input(index)
-    if of and value.dtype != of:
-        text = f"node {node.name!r}: input {index}, a zero point, is {value.summary()}, "
-        raise ModelError(f"{text}the integers are {of}\n  to fix: give both one element type")
+    if of:
+        if node.input(index).dtype != of:
+            remedy = "give both one element type"
+            raise wrong(node, index, f"is a zero point of integers of type {of}", remedy)
+        return
     try:
-        numbers = np.asarray(node.constant(index))
+        scales = np.asarray(node.constant(index)).astype(np.float64)
     except VTensorError:
         return  # a run computes it
-    if not of:
-        wide = numbers.astype(np.float64)
-        wrong = wide[~(np.isfinite(wide) & (wide > 0))]
-        if wrong.size:
-            text = f"node {node.name!r}: input {index}, a scale ({value.summary()}), has {wrong[0]}"
-            raise ModelError(f"{text}\n  to fix: quantize with scales above 0 and finite")
+    if (bad := scales[~(np.isfinite(scales) & (scales > 0))]).size:
+        raise wrong(node, index, f"has the scale {bad[0]}", "quantize by finite scales above 0")
+
+
+def check_bytes(node: NodeReader, *indices: int) -> None:
+    """Check that the node's inputs ``indices`` are integers of 8 bits.
+
+    Raises:
+        ModelError: one of them is not.
+    """
+    for index in indices:
+        if node.input(index).dtype not in BYTES:
+            raise wrong(node, index, "is not of integers of 8 bits", "quantize it to s8 or u8")
 
 
 def parameter(node: NodeReader, index: int, dims: Sequence[str], over: str = "") -> VTensor:
@@ -75,7 +92,7 @@ def scalar(node: NodeReader, index: int, of: str = "") -> VTensor:
     """
     checked(node, index, of)
     if node.input(index).num_elements != 1:
-        raise node.refuse(f"input {index} has several elements, where a tensor has one scale")
+        raise wrong(node, index, "is for a whole tensor", "quantize by one scale")
     return node.reshape(node.input(index), {})
 
 
@@ -88,8 +105,16 @@ def code(node: NodeReader, index: int, of: str) -> list[VTensor]:
     return [scalar(node, index), *zero]
 
 
-def numbers(node: NodeReader, x: VTensor, index: int) -> VTensor:
-    """Add the dequantization of ``x`` by ``code`` in input ``index``, and return the numbers."""
+def numbers(node: NodeReader, at: int, x: VTensor) -> VTensor:
+    """Add the dequantization of the node's input ``at``, and return the numbers.
+
+    Args:
+        node: the ONNX node; its inputs after ``at`` are the code.
+        at: the index of the integers.
+        x: the integers, with names of their dims.
+    """
+    check_bytes(node, at)
+    index = at + 1
     return node.add(named("DequantizeLinear")("f32"), x, *code(node, index, x.dtype))
 
 
@@ -120,7 +145,7 @@ class OnNumbers:
         if index:
             raise self._node.refuse(f"input {index} of an operator of one operand")
         if names not in self._inputs:
-            self._inputs[names] = numbers(self._node, self._node.input(0, names), 1)
+            self._inputs[names] = numbers(self._node, 0, self._node.input(0, names))
         return self._inputs[names]
 
     def has(self, index: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from libdesc.groups import Groups
-from ops._codes import checked, parameter
+from ops._codes import BYTES, check_bytes, checked, parameter
 from ops._convolution import KERNELS, convolution_names, grouped, read_groups, with_bias
 from ops._names import broadcast_input, fresh, last_names
 from ops._products import product_names, read_factors
@@ -17,9 +17,6 @@ from ops._writing import parameters
 from vtensor.language.dtype import numpy_dtype
 from vtensor.operators import Naming, NodeReader, NodeWriter, named
 from vtensor.tensor import VTensor
-
-#: The element types of the factors.
-BYTES = ("u8", "s8")
 
 
 def _zeros(node: NodeReader, rows: Sequence[tuple[int, VTensor, str]]) -> list[VTensor]:
@@ -60,6 +57,7 @@ def _requantize(node: NodeReader, acc: VTensor, scale: VTensor, target: int) -> 
         target: the index of the result's scale among the node's inputs; its zero point is next.
     """
     multiplier = node.ahead(named("Div")(), scale, _scale(node, target))
+    check_bytes(node, target + 1)
     zero = parameter(node, target + 1, ())
     return node.add(named("Requantize")(zero.dtype), acc, multiplier, zero)
 
@@ -79,6 +77,7 @@ def _product(
 
 
 def read_product(node: NodeReader) -> VTensor:
+    check_bytes(node, 0, 1)
     return _product(node, *read_factors(node), (2, 3))
 
 
@@ -103,6 +102,7 @@ def _with_bias(node: NodeReader, y: VTensor, index: int) -> VTensor:
 
 
 def read_to_float(node: NodeReader) -> VTensor:
+    check_bytes(node, 0, 1)
     a, b, over = read_factors(node)
     rows = (2, tuple(a.dims), over), (3, tuple(b.dims), over)
     scale = node.ahead(named("Mul")(), *(_scale(node, *row) for row in rows))
@@ -112,6 +112,7 @@ def read_to_float(node: NodeReader) -> VTensor:
 
 
 def read_dynamic(node: NodeReader) -> VTensor:
+    check_bytes(node, 1)
     x, b, over = read_factors(node)
     quantized: Any = node.add(named("DynamicQuantizeLinear")(), x)
     a, a_scale, a_zero = quantized
@@ -132,6 +133,7 @@ def gemm_names(node: Naming) -> None:
 def read_gemm(node: NodeReader) -> VTensor:
     if len(node.input(0).dims) != 2 or len(node.input(3).dims) != 2:
         raise node.refuse("both factors must be matrices")
+    check_bytes(node, 0, 3)
     (rows, columns), alpha = node.output_names(), float(node.attribute("alpha", 1.0))
     left, right = (bool(node.attribute(name, 0)) for name in ("transA", "transB"))
     over = fresh(list(node.input(0).dims)[not left], (rows, columns))
@@ -172,6 +174,7 @@ def _convolved(node: NodeReader, second: int, zeros: tuple[int, int]) -> VTensor
     """
     if node.attribute("channels_last", 0):
         raise node.refuse("channels_last, which ONNX Runtime writes for its own kernels alone")
+    check_bytes(node, 0, second)
     x = read_image(node)
     w = node.input(second, KERNELS[x.ndimensions()])
     by = _zeros(node, [(zeros[0], x, ""), (zeros[1], w, "")])

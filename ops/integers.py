@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import narrow  # noqa: F401
+from libdesc import invoker, narrow
 from libdesc.groups import Groups
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import Array, convolution
+from libdesc.routine import Routine
 from ops._codes import MICROSOFT
 from ops._convolution import convolution_names, cost, kernel_sizes
 from ops._elementwise import elementwise, pointwise
@@ -231,6 +232,19 @@ class Requantize:
 
     def compute(self, ctx: Context, acc: VTensor, multiplier: VTensor, *zero: VTensor) -> VTensor:
         return pointwise(self, ctx, acc, multiplier, *zero)
+
+
+@invoker("MatMulInteger", library="narrow", dtypes=dict.fromkeys(("a", "b", "zeros"), BYTES))
+def narrow_matmul(ctx: Context, op: MatMulInteger, *operands: VTensor) -> Routine:
+    a, b, *zeros, y = operands
+    return narrow.MatMul(a, b, zeros, y, op.over, follow=ctx.followers)
+
+
+@invoker("ConvInteger", library="narrow", dtypes=dict.fromkeys(("x", "w", "zeros"), BYTES))
+def narrow_conv(ctx: Context, op: ConvInteger, *operands: VTensor) -> Routine:
+    x, w, *zeros, y = operands
+    window = op.strides, op.pads, op.dilations
+    return narrow.Convolution(x, w, zeros, y, *window, follow=ctx.followers)
 
 
 def _orders(op: MatMulInteger, a: VTensor, b: VTensor, *more: VTensor) -> list[Layout]:

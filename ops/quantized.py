@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 
 from libdesc import rewrite
-from libdesc.numpy.arrays import Array
-from ops._codes import MICROSOFT, integers, numbers, on_numbers
+from libdesc.numpy.arrays import FLOATS, Array
+from ops._codes import BYTES, MICROSOFT, integers, numbers, on_numbers
 from ops._elementwise import elementwise, pointwise
 from ops._names import axis_of, broadcast_input, last_names, same_names
 from ptensor.encoding import integer_range
 from vtensor.language.operators import OPERATORS
 from vtensor.operators import Context, Expression, Match, Naming, NodeReader, Spelling, named
 from vtensor.tensor import VTensor
-
-#: The element types of the integers.
-BYTES = ("u8", "s8")
 
 
 def _two_names(node: Naming) -> None:
@@ -37,7 +34,7 @@ def _spelled(op: str) -> list[Spelling]:
     """Return how ONNX Runtime's operator ``QLinear`` and ``op``, on two tensors, is read."""
 
     def read(node: NodeReader) -> VTensor:
-        a, b = (numbers(node, broadcast_input(node, at), at + 1) for at in (0, 3))
+        a, b = (numbers(node, at, broadcast_input(node, at)) for at in (0, 3))
         return integers(node, node.add(named(op)(), a, b), 6, node.input(0).dtype)
 
     return [Spelling(f"{MICROSOFT}QLinear{op}", 1, read, _two_names, rank=_most("x0", "x3"))]
@@ -82,7 +79,7 @@ def _concat_names(node: Naming) -> None:
 
 def _read_concat(node: NodeReader) -> VTensor:
     names, count = " ".join(node.output_names()), len(node.inputs)
-    parts = [numbers(node, node.input(at, names), at + 1) for at in range(2, count, 3)]
+    parts = [numbers(node, at, node.input(at, names)) for at in range(2, count, 3)]
     y = node.add(named("Concat")(axis_of(node, parts[0], default=1)), *parts)
     return integers(node, y, 0, node.input(1).dtype)
 
@@ -93,7 +90,7 @@ def _where_names(node: Naming) -> None:
 
 
 def _read_where(node: NodeReader) -> VTensor:
-    a, b = (numbers(node, broadcast_input(node, at), at + 1) for at in (1, 4))
+    a, b = (numbers(node, at, broadcast_input(node, at)) for at in (1, 4))
     y = node.add(named("Where")(), broadcast_input(node, 0), a, b)
     return integers(node, y, 7, node.input(1).dtype)
 
@@ -108,7 +105,7 @@ _ALONE = [
 ]
 
 _ROLES = ("a", "a_scale", "a_zero", "b", "b_scale", "b_zero")
-_TYPES = {role: ("f32",) if role.endswith("scale") else BYTES for role in _ROLES}
+_TYPES = {role: FLOATS if role.endswith("scale") else BYTES for role in _ROLES}
 
 
 class _Binary:

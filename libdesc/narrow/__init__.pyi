@@ -1,0 +1,2 @@
+from .convolutions import Convolution as Convolution
+from .products import MatMul as MatMul

@@ -86,10 +86,15 @@ public:
         demand(call.weights_zeros == 0 || call.weights_zeros == 1 ||
                    call.weights_zeros == call.outputs,
                "weights have one zero point, or one for each output");
-        const Index weights = times(times(call.groups, shape_.panels()), shape_.panel_bytes());
-        room_ = up(times(times(call.images, call.groups), window_.bytes()), 64);
-        add_operands(times(times(call.images, product_of(call.src)), call.channels), weights,
-                     call.src_zeros, call.weights_zeros,
+        demand(call.weights == "panels" || call.weights == "plain",
+               "weights are stored as panels or plain");
+        const bool packs = call.weights == "plain";
+        const Index panels = times(times(call.groups, shape_.panels()), shape_.panel_bytes());
+        images_bytes_ = up(times(times(call.images, call.groups), window_.bytes()), 64);
+        room_ = eigen::plus(images_bytes_, packs ? up(panels, 64) : 0);
+        add_operands(times(times(call.images, product_of(call.src)), call.channels),
+                     packs ? times(call.outputs, shape_.depth) : panels, call.src_zeros,
+                     call.weights_zeros,
                      eigen::plus(room_, times(threads_, shape_.scratch_bytes())));
     }
 
@@ -116,6 +121,16 @@ private:
                          at.scratch + image * window_.bytes());
         });
         const Index pixels = product_of(call_.dst), panels = shape_.panels();
+        const auto *weights = reinterpret_cast<const std::int8_t *>(at.right);
+        if (room_ > images_bytes_) {
+            auto *packed = reinterpret_cast<std::int8_t *>(at.scratch + images_bytes_);
+            share(call_.groups * panels, call_.outputs * shape_.depth * 4,
+                  [&](Index, Index piece) {
+                      pack(at.right, piece / panels, piece % panels,
+                           packed + piece * shape_.panel_bytes());
+                  });
+            weights = packed;
+        }
         const Parts parts =
             images >= 4 * threads_ ? Parts{1, 1} : Parts::of(threads_, pixels, panels);
         const bool zeros = any_zero(at.right_zeros, call_.weights_zeros, signed_weights_);
@@ -124,7 +139,6 @@ private:
             const Index image = piece / parts.count(), part = piece % parts.count();
             const Index group = image % call_.groups;
             const Windows rows(shape_, window_, at.scratch + image * window_.bytes(), zero);
-            const auto *weights = reinterpret_cast<const std::int8_t *>(at.right);
             const Factors factors{&rows,
                                   weights + group * panels * shape_.panel_bytes(),
                                   zeros ? at.right_zeros : nullptr,
@@ -141,11 +155,25 @@ private:
         });
     }
 
+    // Makes a panel of plain weights.
+    void pack(const std::uint8_t *from, Index group, Index panel, std::int8_t *to) const {
+        const Index channels = call_.channels / call_.groups, taps = shape_.depth / channels;
+        const Index groups = window_.stored / kGroup;
+        const std::uint8_t flip = signed_weights_ ? 0 : 0x80;
+        for (Index i = 0; i < taps * groups * kUnit; ++i) {
+            const Index column = panel * kPanel + i / kGroup % kPanel, tap = i / kUnit / groups;
+            const Index channel = i / kUnit % groups * kGroup + i % kGroup;
+            const bool there = column < shape_.columns && channel < channels;
+            const Index at = (group * shape_.columns + column) * shape_.depth + tap * channels;
+            to[i] = there ? static_cast<std::int8_t>(from[at + channel] ^ flip) : std::int8_t{0};
+        }
+    }
+
     Convolution call_;
     Window window_;
     Shape shape_;
     bool signed_weights_;
-    Index room_ = 0;
+    Index images_bytes_ = 0, room_ = 0;
 };
 
 // Returns whether each pixel of src is a row of a product as it is.
@@ -164,7 +192,8 @@ Step *convolution(const Convolution &call) {
     if (!is_product(call)) return new Sliding(call);
     demand(call.src_zeros <= 1, "an image has one zero point");
     return product({call.instructions, {}, {}, {}, times(call.images, product_of(call.src)),
-                    call.outputs, call.channels, call.src_type, call.weights_type, "panels",
+                    call.outputs, call.channels, call.src_type, call.weights_type,
+                    call.weights == "plain" ? "columns" : call.weights,
                     call.src_zeros, call.weights_zeros, call.ending});
 }
 

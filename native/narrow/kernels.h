@@ -33,12 +33,14 @@ struct Convolution {
     Index images, channels, outputs, groups;
     Ints src, dst, taps, strides, dilations, begin;
     std::string src_type, weights_type;
+    std::string weights;             // "panels" or "plain"
     Index src_zeros, weights_zeros;  // elements of each zero point: 0, 1, or as many as outputs
     EndingCall ending;
 };
 
 // Slots as for product. Weights have panels for each group; a panel's rows are the taps, each with
-// the channels of a group, padded to a multiple of 4.
+// the channels of a group, padded to a multiple of 4. Plain weights are groups, outputs, taps,
+// channels.
 Step *convolution(const Convolution &call);
 
 // The same with one output for each channel. Weights are taps, then channels, as they are.

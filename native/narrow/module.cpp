@@ -75,16 +75,16 @@ Slots: left, right, zero points if any, operands of stages, dst, scratch if need
             [make](const std::string &instructions, Index images, Index channels, Index outputs,
                    Index groups, const Ints &src, const Ints &dst, const Ints &taps,
                    const Ints &strides, const Ints &dilations, const Ints &begin,
-                   const std::string &src_type, const std::string &weights_type, Index src_zeros,
-                   Index weights_zeros, const std::vector<Stage> &stages, const std::string &to,
+                   const std::string &src_type, const std::string &weights_type,
+                   const std::string &weights, Index src_zeros, Index weights_zeros, const std::vector<Stage> &stages, const std::string &to,
                    float low, float high) {
                 return Kernel(make({instructions, images, channels, outputs, groups, src, dst,
                                     taps, strides, dilations, begin, src_type, weights_type,
-                                    src_zeros, weights_zeros, {stages, to, low, high}}));
+                                    weights, src_zeros, weights_zeros, {stages, to, low, high}}));
             },
             "instructions"_a, "images"_a, "channels"_a, "outputs"_a, "groups"_a, "src"_a, "dst"_a,
             "taps"_a, "strides"_a, "dilations"_a, "begin"_a, "src_type"_a, "weights_type"_a,
-            "src_zeros"_a, "weights_zeros"_a, "stages"_a, "to"_a, "low"_a, "high"_a, says);
+            "weights"_a, "src_zeros"_a, "weights_zeros"_a, "stages"_a, "to"_a, "low"_a, "high"_a, says);
     };
     sliding("convolution", &convolution,
             R"(Make a kernel for a convolution of bytes over three spatial dims, channels last.
@@ -92,11 +92,11 @@ Slots: left, right, zero points if any, operands of stages, dst, scratch if need
 Args:
     src, dst, taps, strides, dilations, begin: a number for each spatial dim; begin are the
         pads before the image, which stand for src's zero point.
+    weights: "panels" for each group, whose rows are taps, each with a group's channels padded
+        to a multiple of 4; or "plain": groups, outputs, taps, channels.
     weights_zeros: 0, 1, or the number of outputs.
 
-Other arguments and slots as for product, with src as left and weights as right. Weights are
-panels for each group, whose rows are taps, each with a group's channels padded to a multiple
-of 4.)");
+Other arguments and slots as for product, with src as left and weights as right.)");
     sliding("depthwise", &depthwise,
             R"(Make a kernel for a convolution of bytes with one output for each channel.
 

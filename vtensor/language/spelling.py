@@ -27,6 +27,10 @@ class NodeReader(Protocol):
     opset: int
     name: str
 
+    @property
+    def described(self) -> str:
+        """The operator and the node's name, for messages."""
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return the value of an attribute of the ONNX node, or ``default`` if it is absent."""
 

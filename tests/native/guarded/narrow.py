@@ -153,7 +153,9 @@ def product(kernels: Kernels, instructions: str, source: Source) -> tuple[Any, .
     """Return a product: the kernel, its operands, and its results."""
     batch = source.choice((), (), (2,), (2, 3))
     left_batch = tuple(source.choice(1, n) for n in batch)
-    right_batch = tuple(source.choice(1, n) if m == n else n for m, n in zip(left_batch, batch, strict=True))
+    right_batch = tuple(
+        source.choice(1, n) if m == n else n for m, n in zip(left_batch, batch, strict=True)
+    )
     rows, columns = source.number(1, 90), source.number(1, 100)
     depth = source.choice(source.number(1, 300), 64 * source.number(1, 4), 4 * source.number(1, 40))
     left_type, right_type = source.choice(*BYTES), source.choice(*BYTES)
@@ -211,14 +213,18 @@ def sliding(kernels: Kernels, instructions: str, source: Source, deep: bool) -> 
     sums = convolution(centered(x, src_zero, 0), centers, strides, pads, dilations)
     sums = np.ascontiguousarray(np.moveaxis(sums, 1, -1)).astype(np.int32)
     ending = Ending(source, groups * outer, sums.shape, inner * prod(taps))
-    if deep:
+    stored = "plain" if deep else source.choice("plain", "panels")
+    if stored == "plain" and not deep:
+        form = np.ascontiguousarray(np.moveaxis(w, 2, -1))
+    elif deep:
         form = np.ascontiguousarray(w.reshape(groups, -1).T)
     else:
         form = panels(w, "GOIdhw", "GOdhwI16o4i", weights_type)
     make = kernels.depthwise if deep else kernels.convolution
     kernel = make(
         instructions, images, groups * inner, groups * outer, groups, sizes, sums.shape[1:-1], taps,
-        strides, dilations, pads[:3], src_type, weights_type, int(src_zero is not None),
+        strides, dilations, pads[:3], src_type, weights_type, stored,
+        int(src_zero is not None),
         0 if weights_zero is None else weights_zero.size, ending.stages, ending.to, ending.low,
         ending.high,
     )  # fmt: skip
@@ -232,9 +238,13 @@ def faults(kernels: Kernels, instructions: str, kind: str, source: Source) -> li
     else:
         kernel, factors, ending, sums = sliding(kernels, instructions, source, kind == "depthwise")
     expected = ending.results(sums)
-    slots = [*(one for one in factors if one is not None), *ending.operands, np.zeros_like(expected)]
+    slots = [
+        *(one for one in factors if one is not None),
+        *ending.operands,
+        np.zeros_like(expected),
+    ]
     slots[-1].view(np.uint8).fill(0xA5)
-    slots[: -1] = [np.ascontiguousarray(np.atleast_1d(one)) for one in slots[:-1]]
+    slots[:-1] = [np.ascontiguousarray(np.atleast_1d(one)) for one in slots[:-1]]
     result = run(kernel, slots, bool(source.choice(0, 1))).view(expected.dtype)
     wrong = np.flatnonzero(result != expected.ravel())
     if not len(wrong):

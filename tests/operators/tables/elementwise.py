@@ -64,6 +64,9 @@ def _several(image: str) -> Iterator[Row]:
     yield ops.QuantizeLinear(), (image, "+H=1 W=6", "#H=1 W=6"), ""
     yield ops.DequantizeLinear(), (f"#{image}", "+", "#"), ""
     yield ops.DequantizeLinear("f64"), (f"#{image}", "+H=5 W=1"), "eigen"
+    for op in (ops.DequantizedAdd(), ops.DequantizedMul()):
+        yield op, (f"#{image}", "+", "#", f"#{image}", "+", "#"), ""
+        yield op, (f"#{image}", "+", "#", "#C=1 W=6", "+W=6", "#"), ""
     yield ops.LogSoftmax(("C",)), (image,), ""
     yield ops.Hardmax(("C",)), (image,), ""
 
