@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 #: The names of all simplifications, in running order. Each is a function of that name in a file of
 #: that name, imported at first use: a session that reads its plan from the cache needs none.
-SIMPLIFICATIONS = ("widen", "bypass", "rewrite", "order", "part", "fold", "thin", "fuse")
+SIMPLIFICATIONS = (
+    *("widen", "bypass", "rewrite", "order", "part", "fold"),
+    *("narrow", "thin", "fuse"),
+)
 
 #: Every pass by name: the module and the function that run it, imported at first use. The last
 #: two are in no level: they are baselines that rebuild a graph as layout-aware frameworks do.
