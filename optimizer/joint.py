@@ -52,6 +52,10 @@ SAMPLES = 4
 #: ``MAX_PAD_RATIO``, and larger than ``MIN_PADDED_BYTES``, which a core's nearest caches hold.
 MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
+#: The least tolerance for which variants are measured that store operands in a narrower type. In
+#: bf16, an element has a relative error of up to 2**-8.
+MIN_ROUNDED = 1e-4
+
 #: Other kernels of a node are measured if the Transforms next to it take more than this fraction of
 #: the node's time.
 TRANSFORM_RATIO = 0.2
@@ -75,7 +79,9 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         probed = _probed(graph, settings, estimate)
         if settings.clock is None and not (probed or _improvable(graph)):
             return nothing_to_gain(graph, "time")
-        variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
+        rounded = settings.allowed is not None and settings.allowed.tolerance >= MIN_ROUNDED
+        args = graph, clock, estimate, probed, settings.only, inexact, rounded
+        variants = timed_variants(*args)
     finally:
         if settings.probe is not None:
             settings.probe.save()
@@ -178,6 +184,7 @@ def timed_variants(
     probed: Mapping[str, Clock] = MappingProxyType({}),
     only: Container[str] | None = None,
     inexact: bool = False,
+    rounded: bool = False,
 ) -> Variants:
     """Return the variants of every node with their times. The variant that the resolver chose is
     first.
@@ -196,6 +203,7 @@ def timed_variants(
         only: names of the nodes that may change; None is all.
         inexact: True admits approximate variants, if they are faster than the resolver's variant
             and than the exact ones in the same layouts.
+        rounded: True admits among these the variants in which operands are rounded.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_possible_savings(graph, clock, estimate)))
@@ -213,6 +221,9 @@ def timed_variants(
         more[node.name] = [*further.variants(node)]
         if node.name in measured:
             others = prober.variants(node)
+            if inexact and rounded:
+                free = replace(node, variant=replace(node.variant, inexact=True))
+                others += [variant for variant in prober.variants(free) if variant.inexact]
             if node.name in probed:
                 others = [variant for variant in others if not _padded(graph, node, variant)]
             more[node.name] += others

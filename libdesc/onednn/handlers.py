@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order, to_desc
-from libdesc.onednn.native import dnnl, load
+from libdesc.onednn.native import dnnl, load, speedups
 from libdesc.onednn.routines_shape import loss
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Call, emit
@@ -19,6 +19,19 @@ from vtensor.errors import LayoutNotSupported, LibraryError
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
+__all__ = [
+    "available",
+    "computes",
+    "confirm",
+    "descriptor",
+    "let_go",
+    "limit_isa",
+    "peaks",
+    "reorder",
+    "speedups",
+    "version",
+]
+
 #: The element types between which a reorder may convert, rounding to nearest even.
 FLOATS = ("f32", "bf16", "f16")
 #: The instruction sets, by the beginnings of their names, with which oneDNN computes in a type that
@@ -27,15 +40,6 @@ COMPUTED: dict[str, tuple[str, ...]] = {
     "bf16": ("avx2_vnni_2", "avx512", "amx"),
     "f16": ("avx2_vnni_2", "avx512_fp16", "amx"),
 }
-#: By the beginning of an instruction set's name: the element types in which products are faster
-#: than in f32, with the name of the instructions, and how many times as fast large products are.
-SPEEDUPS: tuple[tuple[str, dict[str, tuple[str, float]]], ...] = (
-    ("amx", {"bf16": ("AMX", 6.0), "s8": ("AMX", 10.0)}),
-    ("avx512_fp16", {"bf16": ("AVX512_BF16", 1.8), "s8": ("AVX512_VNNI", 3.0)}),
-    ("avx512_bf16", {"bf16": ("AVX512_BF16", 1.8), "s8": ("AVX512_VNNI", 3.0)}),
-    ("avx512_vnni", {"s8": ("AVX512_VNNI", 3.0)}),
-    ("avx2_vnni", {"s8": ("AVX_VNNI", 3.0)}),
-)
 #: The most dims of a descriptor of oneDNN.
 MAX_DIMS = 12
 
@@ -72,14 +76,6 @@ def limit_isa(cap: str) -> None:
 def computes(dtype: str) -> bool:
     """Return whether oneDNN computes in an element type on this processor, under the cap."""
     return dtype not in COMPUTED or dnnl.isa().startswith(COMPUTED[dtype])
-
-
-def speedups() -> dict[str, tuple[str, float]]:
-    """Return the element types in which this processor, under the cap, multiplies faster than in
-    f32: by name, the instructions and the factor.
-    """
-    name = dnnl.isa()
-    return next((dict(types) for prefix, types in SPEEDUPS if name.startswith(prefix)), {})
 
 
 def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
