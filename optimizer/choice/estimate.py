@@ -58,7 +58,7 @@ class Estimate(Clock):
         nbytes = sum(
             layout.nbytes(values[name].dims, values[name].dtype) for name, layout in layouts.items()
         )
-        operations = round(sum(_operations(node, values)) / self._speedup(node, values))
+        operations = round(sum(operations_of(node, values)) / self._speedup(node, values))
         ns = self.rates[node.variant.library].ns(operations, nbytes)
         return ns * REFERENCE if node.variant.reference else ns
 
@@ -140,7 +140,7 @@ def calibrated(libraries: Iterable[Description], reached: Mapping[str, Rates]) -
     }
 
 
-def _operations(node: OpNode, values: Mapping[str, VTensor]) -> Iterator[int]:
+def operations_of(node: OpNode, values: Mapping[str, VTensor]) -> Iterator[int]:
     """Yield the number of operations of each operator of a node, its followers included."""
     outputs = [values[name] for name in node.outputs]
     inputs, followers = node.split([values[name] for name in node.inputs])
