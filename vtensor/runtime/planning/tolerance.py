@@ -35,15 +35,20 @@ def precision_pass(precision: object) -> str:
         )
     if not PRECISIONS[precision]:
         return ""
-    from libdesc.registry import ready
-
-    if any(precision in library.speedups() for library in ready().libraries.values()):
+    if has_instructions(precision):
         return PRECISIONS[precision]
     if precision not in _warned:
         _warned.add(precision)
         text = f"precision={precision!r}: this processor, under its cap, has no instructions for it"
         warn(f"{text}; sessions compute in f32", RuntimeWarning, stacklevel=2)
     return ""
+
+
+def has_instructions(dtype: str) -> bool:
+    """Return whether a library multiplies faster in a type than in f32 on this processor."""
+    from libdesc.registry import ready
+
+    return any(dtype in library.speedups() for library in ready().libraries.values())
 
 
 def tolerance_of(tolerance: object) -> float:
