@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import compress
 from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange
-from optimizer.choice.candidates import Variants, shared_variants
+from optimizer.choice.candidates import Variants, other_libraries, shared_variants
 from optimizer.choice.elsewhere import FurtherVariants
 from optimizer.choice.estimate import Estimate
 from optimizer.choice.problem import Clock, Problem, with_doubt
@@ -21,8 +22,9 @@ from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver.lowered import LoweredGraph, OpNode, in_variant
+from resolver.lowered import LoweredGraph, OpNode, Value, in_variant
 from resolver.probe import Prober
+from vtensor.errors import VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
@@ -222,8 +224,7 @@ def timed_variants(
         if node.name in measured:
             others = prober.variants(node)
             if inexact and rounded:
-                free = replace(node, variant=replace(node.variant, inexact=True))
-                others += [variant for variant in prober.variants(free) if variant.inexact]
+                others += _rounding(graph, node, prober)
             if node.name in probed:
                 others = [variant for variant in others if not _padded(graph, node, variant)]
             more[node.name] += others
@@ -233,6 +234,24 @@ def timed_variants(
         node.name: _fastest(tensors, node, variants[node.name], probed.get(node.name, clock))
         for node in graph.operators
     }
+
+
+def _rounding(graph: LoweredGraph, node: OpNode, prober: Prober) -> Iterator[Variant]:
+    """Yield the variants of a node, on any library, that store operands in a narrower type; not
+    those that round constants only.
+    """
+    names = (*node.inputs, *node.outputs)
+    for library in (node.variant.library, *other_libraries(graph, node, passed=True)):
+        variant = replace(node.variant, library=library, inexact=True)
+        with suppress(VTensorError):  # the library declines the node
+            for other in prober.variants(replace(node, variant=variant)):
+                if any(map(_is_rounded, map(graph.values.__getitem__, names), other.layouts)):
+                    yield other
+
+
+def _is_rounded(value: Value | VTensor, layout: Layout) -> bool:
+    """Return whether a layout rounds a value that is no constant."""
+    return not value.constant and layout.rounds(value.dtype)
 
 
 def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
@@ -312,7 +331,8 @@ def _fastest(
 
     Layouts of constants do not count here. Times are those of ``clock``. If they are estimates, the
     fastest variant of each library is kept. Approximate variants are added if they are faster than
-    the resolver's variant and than the exact one in the same layouts.
+    the resolver's variant and than the exact one in the same layouts. Variants that store operands
+    in a narrower type are compared with each other only, since they may save Transforms.
     """
     if len(variants) == 1:
         return [*variants]
@@ -320,7 +340,8 @@ def _fastest(
     first_ns = timed[0].ns
     if first_ns is None:  # no time to compare with
         return [variants[0]]
-    visible = [not values[name].constant for name in (*node.inputs, *node.outputs)]
+    operands = [values[name] for name in (*node.inputs, *node.outputs)]
+    visible = [not value.constant for value in operands]
     best: dict[tuple[object, ...], Variant] = {}
     known = (variant for variant in timed if variant.ns is not None)
     for variant in sorted(known, key=lambda variant: (variant.inexact, with_doubt(variant))):
@@ -328,6 +349,8 @@ def _fastest(
         key = (library, *compress(variant.layouts, visible))
         if not variant.inexact:
             best.setdefault(key, variant)
+        elif any(map(_is_rounded, operands, variant.layouts)):
+            best.setdefault((*key, variant.library), variant)
         elif with_doubt(variant) < min(first_ns, with_doubt(best.get(key, timed[0]))):
             best.setdefault((*key, variant.library, variant.kernel), variant)
     return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]

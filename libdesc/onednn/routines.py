@@ -186,15 +186,15 @@ class OneDnnRoutine(Routine):
         yield from self.rows()
 
     def rounded_rows(self) -> Iterator[Row]:
-        """Yield layouts, one per operand, that store operands of f32 in bf16: those of
-        ``tried_rows``, with all operands in bf16, or all but the last.
+        """Yield layouts, one per operand, that store operands of f32 in bf16: those of ``rows``,
+        with all operands in bf16, or all but the last.
 
         Constants are stored in bf16 only in heavy routines. There are no rows if oneDNN computes no
         faster in bf16 on this processor.
         """
         if "bf16" not in speedups():
             return
-        for row in self.tried_rows():
+        for row in self.rows():
             pairs = zip(self.tensors, row, strict=False)
             narrow = [
                 layout.with_encoding("bf16")
