@@ -255,7 +255,8 @@ def frontier_of(
                 chosen.setdefault(_chosen_steps(candidate.graph), (candidate, []))[1].append(
                     tolerance
                 )
-        if options.precision != NARROW and has_instructions(NARROW):
+        differs = any(value.dtype == NARROW for value in narrow.values.values())
+        if differs and options.precision != NARROW and has_instructions(NARROW):
             say(NARROW)
             chosen[NARROW] = plan_of(narrow, narrowed, workspace), []
         plans = [planned for planned, _ in chosen.values()]
