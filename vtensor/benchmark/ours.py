@@ -14,13 +14,18 @@ class VTensor(Peer):
     distribution = "vtensor-layouts"
 
     def load(self, task: Task) -> None:
+        from vtensor.runtime.planning.tolerance import has_instructions
         from vtensor.runtime.session import Session
 
-        if task.precision != "f32":
-            raise PeerError(f"sessions have no {task.precision} yet")
+        if task.precision == "bf16" and not has_instructions("bf16"):
+            raise PeerError("this processor has no instructions for bf16")
         self._feeds = task.feeds
         self._session = Session(
-            task.model, threads=task.threads, hint=task.hint, deterministic=True
+            task.model,
+            threads=task.threads,
+            hint=task.hint,
+            deterministic=True,
+            precision="f32" if task.precision == "default" else task.precision,
         )
 
     def run(self) -> Sequence[Array]:
