@@ -1,0 +1,2 @@
+from .blockwise import BlockProduct as BlockProduct
+from .blockwise import BlockRows as BlockRows
