@@ -26,7 +26,18 @@ from ops._codes import MICROSOFT
 from ops._names import fresh
 from ops._places import INDICES, checked_indices, one_output
 from ptensor import Layout, PTensor
-from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, named, operator, param
+from vtensor.operators import (
+    Context,
+    Cost,
+    Linear,
+    Match,
+    Naming,
+    NodeReader,
+    Spelling,
+    named,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 
@@ -194,7 +205,10 @@ def _fit_product(op: MatMulNBits, x: VTensor, w: VTensor, *by: VTensor) -> bool:
     onnx=Spelling(
         f"{MICROSOFT}MatMulNBits", 1, _read, _product_names, rank=lambda node: node.rank("x0")
     ),
-    traits=[Cost(lambda op, x, *more: 2 * x.size(op.over) * more[-1].num_elements)],
+    traits=[
+        Cost(lambda op, x, *more: 2 * x.size(op.over) * more[-1].num_elements),
+        Linear({"scales": {}}),
+    ],
 )
 class MatMulNBits(_Blocks):
     """Multiply by weights of 2, 4 or 8 bits, and sum over a dim.
@@ -338,18 +352,36 @@ def dequantized(ctx: Context, op: DequantizeBlocks, w: PTensor, *more: PTensor) 
     y.data()[...] = op.numbers(op.depth, w.data(), *(each.data() for each in by))
 
 
+_NAMES = "over=over, block=block, byte=byte, bits=bits"
+_PACKED = f"""
+    w = DequantizeBlocks(codes, scales, depth=depth, {_NAMES}) | DequantizeBlocks(
+        codes, scales, zeros, depth=depth, {_NAMES}
+    )
+"""
+_EXAMPLE = {
+    "codes": "u8 N b=2 byte=8",
+    "scales": "N b=2",
+    "zeros": "u8 N b=2",
+    "depth": 24,
+    "over": "K",
+    "block": "b",
+    "byte": "byte",
+    "bits": 4,
+}
+
+
+def _apart(match: Match) -> dict[str, object] | None:
+    """Return no parameters; None if x has dims of the outputs, as a stack of matrices has."""
+    return None if match["x"].dims.keys() & match["codes"].dims.keys() else {}
+
+
 rewrite(
     "packed_product",
     "x w, with w = (code - zero) scale",
-    """
-    w = DequantizeBlocks(
-        codes, scales, over=over, depth=_, block=block, byte=byte, bits=bits
-    ) | DequantizeBlocks(
-        codes, scales, zeros, over=over, depth=_, block=block, byte=byte, bits=bits
-    )
-    MatMul(x, w, over=over) | MatMul(w, x, over=over)
-    """,
-    "MatMulNBits(x, codes, scales, zeros, over=over, block=block, byte=byte, bits=bits)",
+    f"{_PACKED}\nMatMul(x, w, over=over) | MatMul(w, x, over=over)",
+    f"MatMulNBits(x, codes, scales, zeros, {_NAMES})",
+    given=_apart,
+    example={**_EXAMPLE, "x": "M K=24"},
 )
 
 
@@ -511,19 +543,12 @@ def rows(ctx: Context, op: GatherBlockQuantized, i: PTensor, w: PTensor, *more: 
 rewrite(
     "packed_rows",
     "rows of (code - zero) scale",
-    """
-    w = DequantizeBlocks(
-        codes, scales, over=over, depth=depth, block=block, byte=byte, bits=bits
-    ) | DequantizeBlocks(
-        codes, scales, zeros, over=over, depth=depth, block=block, byte=byte, bits=bits
-    )
-    Gather(w, i, axis=axis)
-    """,
-    """
+    f"{_PACKED}\nGather(w, i, axis=axis)",
+    f"""
     GatherBlockQuantized(
-        i, codes, scales, zeros, axis=axis, depth=depth, over=over, block=block, byte=byte,
-        bits=bits, outside="error"
+        i, codes, scales, zeros, axis=axis, depth=depth, outside="error", {_NAMES}
     )
     """,
     given=lambda match: None if match["axis"] == match["over"] else {},
+    example={**_EXAMPLE, "i": 1, "axis": "N"},
 )
