@@ -42,6 +42,7 @@ from ops.fourier import DFT as DFT
 from ops.sampling import DeformConv as DeformConv
 from ops.reshape import DepthToSpace as DepthToSpace
 from ops.convolution import DepthwiseConv2D as DepthwiseConv2D
+from ops.blockwise import DequantizeBlocks as DequantizeBlocks
 from ops.quantizelinear import DequantizeLinear as DequantizeLinear
 from ops.quantized import DequantizedAdd as DequantizedAdd
 from ops.quantized import DequantizedMul as DequantizedMul
@@ -58,6 +59,7 @@ from ops.along import EyeLike as EyeLike
 from ops.unary import Floor as Floor
 from ops.recurrent import GRU as GRU
 from ops.gather import Gather as Gather
+from ops.blockwise import GatherBlockQuantized as GatherBlockQuantized
 from ops.gather import GatherElements as GatherElements
 from ops.gather import GatherND as GatherND
 from ops.activations import Gelu as Gelu
@@ -83,6 +85,7 @@ from ops.normalizations import LpNormalization as LpNormalization
 from ops.pooling import LpPool as LpPool
 from ops.matmul import MatMul as MatMul
 from ops.integers import MatMulInteger as MatMulInteger
+from ops.blockwise import MatMulNBits as MatMulNBits
 from ops.binary import Max as Max
 from ops.pooling import MaxPool as MaxPool
 from ops.pooling import MaxPoolIndices as MaxPoolIndices

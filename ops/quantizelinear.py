@@ -14,6 +14,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
 from libdesc.routine import Routine
+from ops._blocks import read_dequantized
 from ops._codes import MICROSOFT, checked
 from ops._elementwise import FLOATS, Array, elementwise, pointwise
 from ops._names import same_names
@@ -107,9 +108,9 @@ def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) ->
     apart: dict[str, int] = {}
     for dim, count in x.dims.items():
         apart |= {dim: count, each: 1} if dim == axis else {dim: count}
-    many = node.add(named("Expand")(((each, times),)), node.reshape(x, apart))
+    many = node.ahead(named("Expand")(((each, times),)), node.reshape(x, apart))
     whole = node.reshape(many, {**x.dims, axis: x.size(axis) * times})
-    return node.add(named("Slice")((axis,), (0,), (size,), (1,)), whole)
+    return node.ahead(named("Slice")((axis,), (0,), (size,), (1,)), whole)
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -125,6 +126,8 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def _read_dequantize(node: NodeReader) -> VTensor:
+    if (packed := read_dequantized(node)) is not None:
+        return packed
     x = node.input(0)
     parameters = _parameters(node, x)
     if node.has(2):
@@ -135,7 +138,7 @@ def _read_dequantize(node: NodeReader) -> VTensor:
 
 def _stays_narrow(types: Sequence[str]) -> bool:
     """Return whether a library may have a kernel for integers and scales of these types."""
-    return types[0] in ("s8", "u8", "s32") and types[1] == "f32"
+    return (types[0] in ("s8", "u8", "s32") and types[1] == "f32") or types[0] in NARROW_INTEGERS
 
 
 def _by(node: NodeWriter) -> tuple[list[str], int | None]:
