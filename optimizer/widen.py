@@ -7,7 +7,8 @@ without a kernel in the narrow type, but with one in f32, is *wide*: it reads an
 that have both are wide if that saves conversions: a minimum cut decides, whatever the sizes are.
 Then no node is preceded and followed by a conversion without need. A cast between the narrow type
 and f32 disappears if both sides are f32; values are then rounded less often than in the given
-graph. Constants are widened when they are read, exactly.
+graph. Constants are widened when they are read, exactly. A note on each conversion names a node
+without a narrow kernel.
 """
 
 from __future__ import annotations
@@ -59,15 +60,18 @@ def widen(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     return _Widening(graph, Originals(origins), wide).run()
 
 
-def _wide_nodes(graph: Graph, preferences: Preferences) -> set[str]:
-    """Return the names of the wide nodes, casts between a narrow type and f32 among them."""
+def _wide_nodes(graph: Graph, preferences: Preferences) -> dict[str, str]:
+    """Return, by name of each wide node, the name of the node without a narrow kernel next to it.
+
+    Casts between a narrow type and f32 are among the wide nodes.
+    """
     touching = {node.name: node for node in graph.nodes.values() if any(_narrow_of(graph, node))}
     native = {
         name: has_kernel(name, node.op, *_operands(graph, node), preferences)
         for name, node in touching.items()
     }
     if all(native.values()):
-        return set()
+        return {}
     sides = {
         name: side
         for name, node in touching.items()
@@ -85,7 +89,7 @@ def _wide_nodes(graph: Graph, preferences: Preferences) -> set[str]:
         after = all(makers.get(value, _WIDE) in wide for value in node.inputs)
         if after and sum(link.cost(wide | {name}) - link.cost(wide) for link in near) <= 0:
             wide.add(name)
-    return {name for name in touching if sides.get(name, name) in wide}
+    return {name: linked[name] for name in touching if sides.get(name, name) in wide}
 
 
 def _narrow_of(graph: Graph, node: Node) -> Iterator[str]:
@@ -191,8 +195,8 @@ def _links(graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str])
 
 def _linked(
     graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str]
-) -> Collection[str]:
-    """Return the names of the nodes that narrow values link to a node without a narrow kernel.
+) -> Mapping[str, str]:
+    """Return, for each node that narrow values link to nodes without a narrow kernel, the nearest.
 
     Arguments are as for ``_links``. Casts that change the width, and narrow nodes, end the search.
     """
@@ -205,12 +209,12 @@ def _linked(
         for name, side in sides.items()
         if side == _WIDE and not _changes_width(graph, touching[name])
     ]
-    linked = dict.fromkeys(work)
+    linked = {name: name for name in work}
     for name in work:
         for value in _narrow_of(graph, touching[name]):
             for other in near[value] if value not in graph.constants else ():
                 if other not in linked:
-                    linked[other] = None
+                    linked[other] = linked[name]
                     work += [] if other in sides else [other]
     return linked
 
@@ -252,18 +256,20 @@ class _Widening:
     Attributes:
         graph: the graph; new values are added to it.
         constants: its constants; new ones are added.
-        wide: the names of the wide nodes.
+        wide: by name of each wide node, the name of the nearest node without a narrow kernel.
         twins: by name of a narrow value, the name of the same value in f32.
         same: by name of a value whose cast is left out, the name of the value read in its place.
         nodes: the nodes of the new graph, in order.
+        notes: why each new conversion is there, by its name.
     """
 
     graph: Graph
     constants: Originals
-    wide: Collection[str]
+    wide: Mapping[str, str]
     twins: dict[str, str] = field(default_factory=dict)
     same: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> Graph:
         """Return the new graph."""
@@ -279,7 +285,7 @@ class _Widening:
                 self._cast(node, kept)
             else:
                 self._compute(node, kept)
-        return replace(self.graph, nodes=self.nodes)
+        return replace(self.graph, nodes=self.nodes, notes=self.notes)
 
     def _put(self, node: Node, inputs: tuple[str, ...]) -> None:
         """Add a node with other inputs."""
@@ -288,7 +294,7 @@ class _Widening:
     def _compute(self, node: Node, kept: Collection[str]) -> None:
         """Add a wide node, and conversions to narrow types of its outputs in ``kept``."""
         values, op = self.graph.values, _wide_op(self.graph, node)
-        inputs = tuple(map(self._wide, node.inputs))
+        inputs = tuple(self._wide(name, node) for name in node.inputs)
         outputs, narrowed = list(node.outputs), dict[str, VTensor]()
         for index, name in enumerate(node.outputs):
             if (value := values[name]).dtype not in NARROW:
@@ -302,7 +308,7 @@ class _Widening:
             node, op=op, op_name=label, inputs=inputs, outputs=tuple(outputs)
         )
         for name, value in narrowed.items():
-            self._convert(f"{name}:{value.dtype}", self.twins[name], value.dtype, name)
+            self._convert(f"{name}:{value.dtype}", self.twins[name], name, node)
 
     def _cast(self, node: Node, kept: Collection[str]) -> None:
         """Add a wide cast, or leave it out if its input and its output are the same in f32."""
@@ -311,21 +317,26 @@ class _Widening:
         if not {*types} <= {WIDE, *NARROW}:
             self._compute(node, kept)
         elif types[1] in NARROW:
-            self.twins[made] = self._wide(given)
+            self.twins[made] = self._wide(given, node)
             if made in kept:
                 self._put(node, (self.twins[made],))
         elif given not in self.twins and given not in self.constants:
             self._put(node, node.inputs)
             self.twins[given] = made
         else:
-            self.same[made] = self._wide(given)
+            self.same[made] = self._wide(given, node)
             if made in self.graph.outputs.values():
                 op = OPERATORS.structural("identity").cls()
                 inputs = (self.same[made],)
                 self.nodes[node.name] = replace(node, op=op, op_name=label_of(op), inputs=inputs)
 
-    def _wide(self, name: str) -> str:
-        """Return the name of a value in f32; a constant or conversion is added if it is needed."""
+    def _wide(self, name: str, reader: Node) -> str:
+        """Return the name of a value in f32; a constant or conversion is added if it is needed.
+
+        Args:
+            name: the value's name.
+            reader: the wide node that reads it.
+        """
         value = self.graph.values[name]
         if value.dtype not in NARROW:
             return self.same.get(name, name)
@@ -338,17 +349,30 @@ class _Widening:
                     array = Original(array)
                 self.constants.put(twin, array.in_f32())
             else:
-                self._convert(twin, name, WIDE, twin)
+                self._convert(twin, name, twin, reader)
         return self.twins[name]
 
     def _value(self, name: str, narrow: VTensor) -> None:
         """Add a value with the dims of a narrow one, in f32."""
         self.graph.values[name] = VTensor.as_known(WIDE, dict(narrow.dims), Option(name=name))
 
-    def _convert(self, name: str, source: str, dtype: str, target: str) -> None:
-        """Add a node that converts the value ``source`` to ``dtype`` and makes ``target``."""
+    def _convert(self, name: str, source: str, target: str, end: Node) -> None:
+        """Add a node that converts the value ``source`` to the type of ``target`` and makes it.
+
+        Args:
+            name: the new node's name, unless it is taken.
+            source, target: the names of both values.
+            end: the wide node that makes ``source`` or reads ``target``.
+        """
+        dtype = self.graph.values[target].dtype
         op, name = OPERATORS.structural("cast").cls(dtype), self._free(name, target)
         self.nodes[name] = Node(name, op, label_of(op), (source,), (target,))
+        narrow = ({dtype, self.graph.values[source].dtype} - {WIDE}).pop()
+        cause = self.wide[end.name]
+        self.notes[name] = (
+            f"{self.graph.nodes[cause].op_name} {cause} is computed in {WIDE}: "
+            f"no library of the session has a native {narrow} kernel for it on this processor"
+        )
 
     def _free(self, name: str, own: str = "") -> str:
         """Return ``name``, with apostrophes added until only the value ``own`` may have it."""
