@@ -45,6 +45,7 @@ from ops.convolution import DepthwiseConv2D as DepthwiseConv2D
 from ops.quantizelinear import DequantizeLinear as DequantizeLinear
 from ops.det import Det as Det
 from ops.binary import Div as Div
+from ops.quantized_lstm import DynamicQuantizeLSTM as DynamicQuantizeLSTM
 from ops.quantizelinear import DynamicQuantizeLinear as DynamicQuantizeLinear
 from ops.einsum import Einsum as Einsum
 from ops.activations import Elu as Elu
