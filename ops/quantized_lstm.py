@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import Array
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops.quantizelinear import dynamic_codes
 from ops.recurrent import (
     LSTM,
@@ -185,7 +185,7 @@ def _run_quantized(
 
 _NAME = DynamicQuantizeLSTM.__name__
 _WEIGHTS = ("s8", "u8")
-_TYPES = {"": ("f32",), "more": ("f32", "s32", "s64"), "w": _WEIGHTS, "r": _WEIGHTS}
+_TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64"), "w": _WEIGHTS, "r": _WEIGHTS}
 _TYPES |= {"w_zero": _WEIGHTS, "r_zero": _WEIGHTS}
 
 
@@ -198,7 +198,7 @@ def _orders(op: DynamicQuantizeLSTM, *_: VTensor) -> list[str]:
 @definition(_NAME, dtypes=_TYPES, orders=_orders)
 def quantized_lstm(ctx: Context, op: DynamicQuantizeLSTM, *operands: PTensor) -> None:
     inputs = 3 + len(op.others) + len(op.given)
-    x, w, r, w_scale, r_scale, w_zero, r_zero, *more = (t.data() for t in operands[:inputs])
+    x, w, r, w_scale, r_scale, w_zero, r_zero, *more = (wide(t.data()) for t in operands[:inputs])
     weights = [
         codes.astype(np.int64) - zero[..., np.newaxis] for codes, zero in ((w, w_zero), (r, r_zero))
     ]
