@@ -1,15 +1,13 @@
 // native/eigen/recurrent.cpp: recurrent networks.
 //
 // The sequence's part of the gates' inputs is one product for many time steps; the state's part is
-// a product per time step. The outputs for the last states hold the current states meanwhile.
+// a product per time step.
 #include "recurrent.h"
 
 #include <algorithm>
-#include <functional>
-#include <map>
 
-#include "check.h"
 #include "matrix.h"
+#include "recurrence.h"
 
 namespace vtensor::eigen {
 
@@ -29,24 +27,14 @@ void multiply_transposed(const float *left, Index rows, Index depth, const float
     });
 }
 
-class Recurrent final : public Step {
+class Recurrent final : public Recurrence {
 public:
     Recurrent(const Network &network, const std::vector<std::string> &given, Index length_bytes)
-        : Step("recurrent"), network_(network), length_bytes_(length_bytes) {
-        const bool both = network.direction == "bidirectional";
-        lstm_ = network.cell == "lstm";
-        linear_ = network.cell == "lbr_gru";
-        plain_ = network.cell == "rnn";
-        demand(lstm_ || linear_ || plain_ || network.cell == "gru", "there is no such cell");
-        demand(both || network.direction == "forward" || network.direction == "reverse",
-               "there is no such direction");
-        directions_ = both ? 2 : 1;
-        gates_ = plain_ ? 1 : lstm_ ? 4 : 3;
-        functions_ = plain_ ? 1 : lstm_ ? 3 : 2;
-        add_functions();
-        width_ = times(gates_, network.units);
-        states_ = times(network.batch, network.units);
-        add_slots(given);
+        : Recurrence("recurrent", network, length_bytes) {
+        add_slot("x", VTENSOR_READ, product({network.times, network.batch, network.features}));
+        add_slot("w", VTENSOR_READ, product({directions_, width_, network.features}));
+        add_slot("r", VTENSOR_READ, product({directions_, width_, network.units}));
+        add_states(given, 3);
         const Index every = product({network.batch, width_});
         chunk_ = std::clamp<Index>(kChunkElements / std::max<Index>(every, 1), 1,
                                    std::max<Index>(network.times, 1));
@@ -65,84 +53,21 @@ private:
         bool backwards;
     };
 
-    void add_functions() {
-        demand(static_cast<Index>(network_.activations.size()) == functions_ * directions_,
-               "another number of functions than gates need");
-        for (const Activation &one : network_.activations) applied_.push_back(applied(one));
-    }
-
-    void add_slots(const std::vector<std::string> &given) {
-        const Index units = network_.units, rows = gates_ + (linear_ ? 1 : 0);
-        const Index state = product({directions_, network_.batch, units});
-        const Index steps = times(network_.times, network_.batch);
-        add_slot("x", VTENSOR_READ, product({network_.times, network_.batch, network_.features}));
-        add_slot("w", VTENSOR_READ, product({directions_, width_, network_.features}));
-        add_slot("r", VTENSOR_READ, product({directions_, width_, units}));
-        std::size_t slot = 3;
-        for (const std::string &name : given) {
-            demand(slots_of_.emplace(name, slot++).second, "something is given twice");
-            if (name == "bias") {
-                add_slot("bias", VTENSOR_READ, product({directions_, rows, units}));
-            } else if (name == "lengths") {
-                demand(length_bytes_ == 4 || length_bytes_ == 8, "lengths of 4 or 8 bytes only");
-                add_slot("lengths", VTENSOR_READ, network_.batch,
-                         static_cast<std::uint32_t>(length_bytes_));
-            } else if (name == "hidden" || (name == "cell" && lstm_)) {
-                add_slot(name == "cell" ? "cell" : "hidden", VTENSOR_READ, state);
-            } else if (name == "peepholes" && lstm_) {
-                add_slot("peepholes", VTENSOR_READ, product({directions_, 3, units}));
-            } else {
-                refuse("nothing of the name " + name + " may be given");
-            }
-        }
-        results_ = slot;
-        add_slot("y", VTENSOR_WRITE, times(steps, times(directions_, units)));
-        add_slot("last hidden", VTENSOR_WRITE, state);
-        if (lstm_) add_slot("last cell", VTENSOR_WRITE, state);
-    }
-
-    // Returns the optional input of this name, or null.
-    const void *find(void *const *slots, const char *name) const {
-        const auto found = slots_of_.find(name);
-        return found == slots_of_.end() ? nullptr : slots[found->second];
-    }
-    const float *find(void *const *slots, const char *name, Index offset) const {
-        const void *found = find(slots, name);
-        return found == nullptr ? nullptr : static_cast<const float *>(found) + offset;
-    }
-
     void run(void *const *slots) const override {
         if (states_ == 0) return;
-        float *scratch = output(slots, results_ + (lstm_ ? 3 : 2));
+        float *from_x = scratch(slots), *from_h = from_x + room_;
         for (Index d = 0; d < directions_; ++d) {
-            const Index units = network_.units;
-            Direction own{
+            const Direction own{
                 .w = input(slots, 1) + d * width_ * network_.features,
-                .r = input(slots, 2) + d * width_ * units,
-                .gates = {.functions = applied_.data() + d * functions_,
-                          .bias = find(slots, "bias", d * (gates_ + (linear_ ? 1 : 0)) * units),
-                          .peepholes = find(slots, "peepholes", d * 3 * units),
-                          .units = units,
-                          .clip = network_.clip,
-                          .limited = network_.limited,
-                          .coupled = network_.coupled},
-                .hidden = output(slots, results_ + 1) + d * states_,
-                .cell = lstm_ ? output(slots, results_ + 2) + d * states_ : nullptr,
-                .from_x = scratch,
-                .from_h = scratch + room_,
-                .reset = scratch + room_ + network_.batch * width_,
-                .backwards = d == 1 || network_.direction == "reverse"};
-            begin(own.hidden, find(slots, "hidden", d * states_));
-            if (lstm_) begin(own.cell, find(slots, "cell", d * states_));
-            go_along(own, input(slots, 0), find(slots, "lengths"), d, output(slots, results_));
-        }
-    }
-
-    void begin(float *state, const float *first) const {
-        if (first == nullptr) {
-            std::fill_n(state, states_, 0.0F);
-        } else {
-            std::copy_n(first, states_, state);
+                .r = input(slots, 2) + d * width_ * network_.units,
+                .gates = cell_of(slots, d),
+                .hidden = begin(slots, d, "hidden"),
+                .cell = lstm_ ? begin(slots, d, "cell") : nullptr,
+                .from_x = from_x,
+                .from_h = from_h,
+                .reset = from_h + network_.batch * width_,
+                .backwards = backwards(d)};
+            go_along(own, input(slots, 0), find(slots, "lengths"), d, y(slots));
         }
     }
 
@@ -246,28 +171,13 @@ private:
         });
     }
 
-    Index length(const void *lengths, Index n) const {
-        return length_bytes_ == 4 ? static_cast<const std::int32_t *>(lengths)[n]
-                                  : static_cast<const std::int64_t *>(lengths)[n];
-    }
-
-    Network network_;
-    Index length_bytes_;
-    std::vector<Applied> applied_;
-    std::map<std::string, std::size_t, std::less<>> slots_of_;
-    std::size_t results_ = 0;
-    bool lstm_ = false, linear_ = false, plain_ = false;
-    Index directions_ = 1, gates_ = 1, functions_ = 1;
-    Index width_ = 0, states_ = 0, chunk_ = 1, room_ = 0;
+    Index chunk_, room_;
 };
 
 }  // namespace
 
 Step *recurrent(const Network &network, const std::vector<std::string> &given,
                 Index length_bytes) {
-    demand(network.times >= 0 && network.batch >= 0 && network.features >= 0 &&
-               network.units >= 0 && (!network.limited || network.clip >= 0),
-           "a size is negative");
     return new Recurrent(network, given, length_bytes);
 }
 
