@@ -7,12 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from libdesc import invoker, narrow
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, Array, wide
+from libdesc.numpy.arrays import Array, wide
+from libdesc.routine import Routine
 from ops.quantizelinear import dynamic_codes
 from ops.recurrent import (
     LSTM,
+    NATIVE,
     OPTIONAL,
+    TYPES,
     Cell,
     Recurrent,
     by_gate,
@@ -20,6 +24,7 @@ from ops.recurrent import (
     declare_network,
     network_names,
     read_network,
+    typed,
 )
 from ptensor import PTensor
 from vtensor.language.records import dataclass
@@ -44,7 +49,19 @@ def _weights(node: NodeReader) -> list[VTensor]:
     cls = DynamicQuantizeLSTM
     w = by_gate(node, node.input(1, "dir F gate"), cls.gates, cls.places)
     r = by_gate(node, node.input(2, "dir state gate"), cls.gates, cls.places)
-    return [w, r, *(_parameter(node, place, w) for place in PARAMETERS.values())]
+    parameters = [_parameter(node, place, w) for place in PARAMETERS.values()]
+    for weights, zero in zip((w, r), parameters[2:], strict=True):
+        if weights.dtype != zero.dtype:
+            raise node.refuse(f"weights of {weights.dtype} have zero points of {zero.dtype}")
+    return [_signed(node, t) for t in (w, r, *parameters)]
+
+
+def _signed(node: NodeReader, t: VTensor) -> VTensor:
+    """Return bytes as s8: u8 minus 128, which weights and their zero points may have in common."""
+    if t.dtype != "u8":
+        return t
+    wide, middle = node.ahead(named("Cast")("s16"), t), node.made(np.array(128, np.int16), ())
+    return node.ahead(named("Cast")("s8"), node.ahead(named("Sub")(), wide, middle))
 
 
 def _parameter(node: NodeReader, place: int, w: VTensor) -> VTensor:
@@ -184,9 +201,18 @@ def _run_quantized(
 
 
 _NAME = DynamicQuantizeLSTM.__name__
-_WEIGHTS = ("s8", "u8")
-_TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64"), "w": _WEIGHTS, "r": _WEIGHTS}
-_TYPES |= {"w_zero": _WEIGHTS, "r_zero": _WEIGHTS}
+_BYTES = dict.fromkeys(("w", "r", "w_zero", "r_zero"), ("s8",))
+
+
+def _typed(op: DynamicQuantizeLSTM, *operands: VTensor) -> bool | str:
+    """Return True if the optional operands have the types of the native kernel, else the reason."""
+    return typed(op, *operands[:3], *operands[3 + len(op.others) :])
+
+
+@invoker(_NAME, library="narrow", dtypes={**NATIVE, **_BYTES}, when=_typed)
+def narrow_quantized_lstm(ctx: Context, op: DynamicQuantizeLSTM, *operands: VTensor) -> Routine:
+    how = (op.direction, op.activations, op.given, op.clip, op.input_forget)
+    return narrow.dynamic_lstm(operands, *how)
 
 
 def _orders(op: DynamicQuantizeLSTM, *_: VTensor) -> list[str]:
@@ -195,7 +221,7 @@ def _orders(op: DynamicQuantizeLSTM, *_: VTensor) -> list[str]:
     return ["T N F", *weights, *given, "T dir N unit", *["dir N unit"] * len(op.states)]
 
 
-@definition(_NAME, dtypes=_TYPES, orders=_orders)
+@definition(_NAME, dtypes={**TYPES, **_BYTES}, orders=_orders)
 def quantized_lstm(ctx: Context, op: DynamicQuantizeLSTM, *operands: PTensor) -> None:
     inputs = 3 + len(op.others) + len(op.given)
     x, w, r, w_scale, r_scale, w_zero, r_zero, *more = (wide(t.data()) for t in operands[:inputs])

@@ -545,8 +545,8 @@ def _run_network(
     return y, last
 
 
-_TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
-_NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
+TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
+NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
 #: By name of an operator, the name of the network in oneDNN.
 _ONEDNN_KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
 #: By activation function of an RNN, its name in oneDNN. ``relu`` is missing: oneDNN's relu of slope
@@ -583,9 +583,9 @@ def _whole(lengths: VTensor, times: int) -> bool:
     return lengths.constant and bool((lengths.data() == times).all())
 
 
-@invoker("RNN", library="onednn", dtypes=_NATIVE, when=_refusal)
-@invoker("GRU", library="onednn", dtypes=_NATIVE, when=_refusal)
-@invoker("LSTM", library="onednn", dtypes=_NATIVE, when=_refusal)
+@invoker("RNN", library="onednn", dtypes=NATIVE, when=_refusal)
+@invoker("GRU", library="onednn", dtypes=NATIVE, when=_refusal)
+@invoker("LSTM", library="onednn", dtypes=NATIVE, when=_refusal)
 def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     inputs = 3 + len(op.given)
     kind = "lbr_gru" if op.rows > op.gates else _ONEDNN_KINDS[type(op).__name__]
@@ -597,7 +597,7 @@ def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     )
 
 
-def _typed(op: Any, *operands: VTensor) -> bool | str:
+def typed(op: Any, *operands: VTensor) -> bool | str:
     """Return True if the optional operands have the types that Eigen takes, else the reason.
 
     ``lengths`` must not be f32, all others must.
@@ -607,9 +607,9 @@ def _typed(op: Any, *operands: VTensor) -> bool | str:
     return fits or "takes what is given in f32, and lengths as integers"
 
 
-@invoker("RNN", library="eigen", dtypes=_NATIVE, when=_typed)
-@invoker("GRU", library="eigen", dtypes=_NATIVE, when=_typed)
-@invoker("LSTM", library="eigen", dtypes=_NATIVE, when=_typed)
+@invoker("RNN", library="eigen", dtypes=NATIVE, when=typed)
+@invoker("GRU", library="eigen", dtypes=NATIVE, when=typed)
+@invoker("LSTM", library="eigen", dtypes=NATIVE, when=typed)
 def eigen_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     cell = "lbr_gru" if op.rows > op.gates else type(op).__name__.lower()
     coupled = getattr(op, "input_forget", False)
@@ -623,7 +623,7 @@ def _orders(op: Recurrent, *_: VTensor) -> list[str]:
     return ["T N F", "dir gate unit F", "dir gate unit state", *given, *outputs]
 
 
-@definition("RNN", "GRU", "LSTM", dtypes=_TYPES, orders=_orders)
+@definition("RNN", "GRU", "LSTM", dtypes=TYPES, orders=_orders)
 def recurrent(ctx: Context, op: Any, *operands: PTensor) -> None:
     inputs = 3 + len(op.given)
     x, w, r, *more = (wide(t.data()) for t in operands[:inputs])

@@ -1,0 +1,1 @@
+from .recurrence import dynamic_lstm as dynamic_lstm

@@ -13,7 +13,7 @@ namespace vtensor::eigen {
 
 class Recurrence : public Step {
 protected:
-    Recurrence(const char *name, const Network &network, Index length_bytes)
+    Recurrence(const std::string &name, const Network &network, Index length_bytes)
         : Step(name), network_(network), length_bytes_(length_bytes) {
         demand(network.times >= 0 && network.batch >= 0 && network.features >= 0 &&
                    network.units >= 0 && (!network.limited || network.clip >= 0),

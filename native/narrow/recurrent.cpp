@@ -127,20 +127,24 @@ struct Weights {
                 float *gates) const {
         alignas(kLine) std::int32_t all[kRows * kColumns];
         const Index begin = block * kPanel, count = std::min(kPanel, units - begin);
-        const auto zero = static_cast<std::int32_t>(codes.zero(grid));
+        const auto zero = static_cast<std::uint32_t>(codes.zero(grid));
         for (Index gate = 0; gate < kGates; gate += 2) {
             multiply(*codes.kind, codes.rows + first * codes.stride, codes.stride, rows, block,
                      gate, all);
             for (Index row = 0; row < rows; ++row) {
-                const std::int32_t of_row = any_zero ? codes.sums[first + row] : 0;
+                const auto of_row =
+                    static_cast<std::uint32_t>(any_zero ? codes.sums[first + row] : 0);
                 for (Index side = 0; side < 2; ++side) {
                     const Index at = (gate + side) * units + begin;
                     const std::int32_t *own = all + row * kColumns + side * kPanel;
                     float *to = gates + (first + row) * kGates * units + at;
 #pragma GCC ivdep
                     for (Index i = 0; i < count; ++i) {
-                        const std::int32_t exact =
-                            own[i] - zero * sums[at + i] - of_row * zeros[at + i];
+                        const auto of_zero = static_cast<std::uint32_t>(zeros[at + i]);
+                        const auto sum = static_cast<std::uint32_t>(sums[at + i]);
+                        const auto all_sum = static_cast<std::uint32_t>(own[i]);
+                        const auto exact = static_cast<std::int32_t>(all_sum - zero * sum -
+                                                                     of_row * of_zero);
                         const float part =
                             static_cast<float>(exact) * (grid.scale * scales[at + i]);
                         to[i] = kAdds ? to[i] + part : part;
@@ -171,7 +175,7 @@ class DynamicLstm final : public eigen::Recurrence {
 public:
     DynamicLstm(const Network &network, const std::vector<std::string> &given, Index length_bytes,
                 const std::string &instructions)
-        : Recurrence("dynamic_lstm", network, length_bytes),
+        : Recurrence("dynamic_lstm " + instructions, network, length_bytes),
           chunk_(std::clamp<Index>(kChunkElements / std::max<Index>(times(network.batch, width_), 1),
                                    1, std::max<Index>(network.times, 1))),
           x_(kind_for(instructions, times(chunk_, network.batch)), network.features),
