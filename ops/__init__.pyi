@@ -48,6 +48,7 @@ from ops.quantized import DequantizedAdd as DequantizedAdd
 from ops.quantized import DequantizedMul as DequantizedMul
 from ops.det import Det as Det
 from ops.binary import Div as Div
+from ops.quantized_lstm import DynamicQuantizeLSTM as DynamicQuantizeLSTM
 from ops.quantizelinear import DynamicQuantizeLinear as DynamicQuantizeLinear
 from ops.einsum import Einsum as Einsum
 from ops.activations import Elu as Elu

@@ -368,6 +368,15 @@ class DynamicQuantizeLinear:
         return y, scale, zero
 
 
+def dynamic_codes(values: Array) -> tuple[Array, Array, Array]:
+    """Return numbers quantized as by ``DynamicQuantizeLinear``, the scale and the zero point."""
+    numbers = values[~np.isnan(values)]
+    low, high = numbers.min(initial=0), numbers.max(initial=0)
+    step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
+    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # fmin and fmax ignore a NaN
+    return np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255), step, origin
+
+
 @invoker(_NAME, library="eigen", dtypes={"x": eigen.DTYPES})
 def eigen_dynamic_quantize(
     ctx: Context, op: object, x: VTensor, y: VTensor, scale: VTensor, zero: VTensor
@@ -379,10 +388,4 @@ def eigen_dynamic_quantize(
 def dynamic_quantize(
     ctx: Context, op: object, x: PTensor, y: PTensor, scale: PTensor, zero: PTensor
 ) -> None:
-    values = wide(x.data())
-    numbers = values[~np.isnan(values)]
-    low, high = numbers.min(initial=0), numbers.max(initial=0)
-    step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
-    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # fmin and fmax ignore a NaN
-    scale.data()[...], zero.data()[...] = step, origin
-    y.data()[...] = np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255)
+    y.data()[...], scale.data()[...], zero.data()[...] = dynamic_codes(wide(x.data()))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 Sizes = Sequence[int]
+Network = tuple[str, str, int, int, int, int, Sequence[tuple[str, float, float]], float, bool, bool]
 
 class Kernel(Protocol):
     """A kernel, which supplies itself as a step."""
@@ -202,4 +203,20 @@ class Kernels(Protocol):
             checked: whether an index outside fails the run; else it makes zeros.
 
         Slots: weights, scales, zeros and indices if any, dst.
+        """
+
+    def dynamic_lstm(
+        self, instructions: str, network: Network, given: Sequence[str], length_bytes: int
+    ) -> Kernel:
+        """
+        Make a kernel for an LSTM that quantizes x and the state, with weights of bytes.
+
+        Args:
+            instructions: one of ``instructions()``.
+            network, given, length_bytes: as for eigen's kernel ``recurrent``; the cell is "lstm".
+
+        Slots: x (T N F); w (dir gate unit F) and r (dir gate unit state), s8, as dir gate unit/16
+        F/4 unit%16 F%4, and so with state; scales of w and r, then zero points of w and r, s8 (dir
+        gate unit); the optional inputs, y (T dir N unit), the last hidden state and cell state,
+        scratch.
         """

@@ -7,6 +7,8 @@
 #include "blockwise.h"
 #include "eigen/module.h"
 #include "kernels.h"
+#include "sums.h"
+#include "recurrent.h"
 
 namespace nb = nanobind;
 using namespace nanobind::literals;
@@ -143,6 +145,24 @@ Args:
     checked: whether an index outside fails the run; else it makes zeros.
 
 Slots: weights, scales, zeros and indices if any, dst.)");
+    m.def(
+        "dynamic_lstm",
+        [](const std::string &instructions, const eigen::NetworkRow &row,
+           const std::vector<std::string> &given, eigen::Index length_bytes) {
+            const eigen::Network network = eigen::network_of(row);
+            return Kernel(dynamic_lstm(network, given, length_bytes, instructions));
+        },
+        "instructions"_a, "network"_a, "given"_a, "length_bytes"_a,
+        R"(Make a kernel for an LSTM that quantizes x and the state, with weights of bytes.
+
+Args:
+    instructions: one of ``instructions()``.
+    network, given, length_bytes: as for eigen's kernel ``recurrent``; the cell is "lstm".
+
+Slots: x (T N F); w (dir gate unit F) and r (dir gate unit state), s8, as dir gate unit/16
+F/4 unit%16 F%4, and so with state; scales of w and r, then zero points of w and r, s8 (dir
+gate unit); the optional inputs, y (T dir N unit), the last hidden state and cell state,
+scratch.)");
 }
 
 }  // namespace
