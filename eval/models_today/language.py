@@ -115,6 +115,27 @@ def _gpt2_past() -> Any:
     return Step()
 
 
+def _llama() -> Any:
+    """Return a model of Llama's architecture with 100 million weights in its layers."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8}
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 8}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, use_cache=False, **sizes, **heads))
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any) -> Any:
+            mask = torch.ones_like(input_ids)
+            return self.model(input_ids=input_ids, attention_mask=mask, use_cache=False).logits
+
+    return Logits()
+
+
 def _make(build: Callable[[], Any], masked: bool, path: Path, exporter: str) -> dict[str, Array]:
     samples = {"input_ids": tokens(LENGTH, WORDS)}
     if masked:
@@ -137,4 +158,5 @@ MODELS = {
     "minilm_sentence": partial(_make, _minilm, True),
     "gpt2": partial(_make, _gpt2, False),
     "gpt2_past": _make_past,
+    "llama": partial(_make, _llama, False),
 }
