@@ -182,8 +182,9 @@ def prepared(model: onnx.ModelProto) -> onnx.ModelProto:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with TemporaryDirectory() as folder, quiet():
-        file = Path(folder) / "prepared.onnx"
-        quant_pre_process(model, file, skip_symbolic_shape=True)
+        whole, file = Path(folder) / "whole.onnx", Path(folder) / "prepared.onnx"
+        onnx.save(model, whole)  # as one file, since the tool looks for others beside its own
+        quant_pre_process(whole, file, skip_symbolic_shape=True)
         return onnx.load(file)
 
 
