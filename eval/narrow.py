@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -118,6 +119,10 @@ class Subject(NamedTuple):
     rows: int = 0
 
 
+def _title(subject: Subject) -> str:
+    return " ".join(map(str, filter(None, subject)))
+
+
 def subjects(scope: Scope) -> list[Subject]:
     """Return what a scope measures.
 
@@ -161,7 +166,7 @@ def measure(scope: Scope, store: Store) -> None:
         keys = [{**subject._asdict(), "engine": name, "threads": scope.threads} for name in engines]
         if store.late or not store.missing(kept, keys):
             continue
-        title = " ".join(map(str, filter(None, subject)))
+        title = _title(subject)
         store.advance(f"{title} is made", number, len(wanted))
         if (case := source(subject.model, scope.size)) is None:
             continue
@@ -349,13 +354,14 @@ def _cell(row: Row | None) -> str | None:
 
 def _failures(raced: Mapping[Subject, Mapping[str, Row]]) -> Iterator[str]:
     """Yield a list of the reasons for which networks were not timed, if there are any."""
-    lines = [
-        f"- {' '.join(map(str, filter(None, subject)))}, {name}: {' '.join(row['reason'].split())}"
-        for subject, by in raced.items()
-        for name, row in by.items()
-        if row["reason"]
-    ]
-    if lines:
+    failed = dict[str, list[str]]()
+    for subject, by in raced.items():
+        for name, row in by.items():
+            if row["reason"]:
+                reason = shorten(row["reason"], 200, placeholder=" ...")
+                failed.setdefault(f"{name}: {reason}", []).append(_title(subject))
+    if failed:
+        lines = [f"- {reason} ({', '.join(titles)})" for reason, titles in failed.items()]
         yield "Not timed:\n\n" + "\n".join(lines)
 
 
@@ -371,7 +377,7 @@ def plot(store: Store, raced: Mapping[Subject, Mapping[str, Row]]) -> None:
                 for name in KINDS[kind]
                 if name != first
             }
-            names = [" ".join(map(str, filter(None, subject[1:]))) for subject in races]
+            names = [_title(subject).removeprefix(f"{kind} ") for subject in races]
             bars(axes, names, series, title=f"{kind}: below 1 {first} is ahead", ylabel="time")
             axes.axhline(1, color="black", linewidth=0.8)
 
