@@ -105,7 +105,7 @@ TODAY = (
 )
 SOME = ("resnet50", "mobilenet_v2", "inception_v3", "vit_small_patch16_224", "yolo", "bert_base")
 HALVES = ("ppocr6_rec", "mobilenet_v2", "efficientnet_b0", "minilm_sentence")
-LANGUAGE = ("gpt2", "llama")
+LANGUAGE = ("llama", "neox")
 #: Networks without convolutions: the mark of Transforms does not hold for them.
 UNCONVOLVED = ("minilm_sentence", "bert_base", *LANGUAGE)
 
