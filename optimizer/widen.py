@@ -330,7 +330,7 @@ class Retyping:
                 self._cast(node, needed)
             else:
                 self._compute(node, needed)
-        return replace(self.graph, nodes=self.nodes, notes=self.notes)
+        return replace(self.graph, nodes=self.nodes, notes={**given.notes, **self.notes})
 
     def _put(self, node: Node, inputs: tuple[str, ...]) -> None:
         """Add a node with other inputs."""
