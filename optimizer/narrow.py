@@ -57,7 +57,8 @@ def narrow(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     changed = [name for name in able if sides.get(name, name) in chosen]
     pairs = frozenset((name, value) for name in changed for value in able[name])
     constants = Computed(graph.constants)
-    return Retyping(graph, constants, {*changed}, (WIDE,), NARROW, pairs).run()
+    note = f'the session computes products in {NARROW}: precision="{NARROW}"'
+    return Retyping(graph, constants, dict.fromkeys(changed, note), (WIDE,), NARROW, pairs).run()
 
 
 def _is_product(node: Node) -> bool:

@@ -7,7 +7,8 @@ without a kernel in the narrow type, but with one in f32, is *wide*: it reads an
 that have both are wide if that saves conversions: a minimum cut decides, whatever the sizes are.
 Then no node is preceded and followed by a conversion without need. A cast between the narrow type
 and f32 disappears if both sides are f32; values are then rounded less often than in the given
-graph. Constants are widened when they are read, exactly.
+graph. Constants are widened when they are read, exactly. A note on each conversion names a node
+without a narrow kernel.
 """
 
 from __future__ import annotations
@@ -60,15 +61,18 @@ def widen(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     return Retyping(graph, Originals(origins), wide).run()
 
 
-def _wide_nodes(graph: Graph, preferences: Preferences) -> set[str]:
-    """Return the names of the wide nodes, casts between a narrow type and f32 among them."""
+def _wide_nodes(graph: Graph, preferences: Preferences) -> dict[str, str]:
+    """Return, by name of each wide node, a note that names a node without a narrow kernel near it.
+
+    Casts between a narrow type and f32 are among the wide nodes.
+    """
     touching = {node.name: node for node in graph.nodes.values() if any(_narrow_of(graph, node))}
     native = {
         name: has_kernel(name, node.op, *operands_of(graph, node), preferences)
         for name, node in touching.items()
     }
     if all(native.values()):
-        return set()
+        return {}
     sides = {
         name: side
         for name, node in touching.items()
@@ -78,7 +82,20 @@ def _wide_nodes(graph: Graph, preferences: Preferences) -> set[str]:
     sides |= {name: NARROW_SIDE for name in touching if name not in linked}
     links = {link.value: link for link in _links(graph, touching, sides)}
     wide = with_followers(touching, sides, links, fewest(links.values(), WIDE_SIDE, NARROW_SIDE))
-    return {name for name in touching if sides.get(name, name) in wide}
+    return {
+        name: _note(graph, touching[linked[name]])
+        for name in touching
+        if sides.get(name, name) in wide
+    }
+
+
+def _note(graph: Graph, node: Node) -> str:
+    """Return the note on conversions that are there because of a node without a narrow kernel."""
+    narrow = graph.values[next(_narrow_of(graph, node))].dtype
+    return (
+        f"{node.op_name} {node.name} is computed in {WIDE}: "
+        f"no library of the session has a native {narrow} kernel for it on this processor"
+    )
 
 
 def with_followers(
@@ -212,8 +229,8 @@ def _links(graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str])
 
 def _linked(
     graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str]
-) -> Collection[str]:
-    """Return the names of the nodes that narrow values link to a node without a narrow kernel.
+) -> Mapping[str, str]:
+    """Return, for each node that narrow values link to nodes without a narrow kernel, the nearest.
 
     Arguments are as for ``_links``. Casts that change the width, and narrow nodes, end the search.
     """
@@ -226,12 +243,12 @@ def _linked(
         for name, side in sides.items()
         if side == WIDE_SIDE and not _changes_width(graph, touching[name])
     ]
-    linked = dict.fromkeys(work)
+    linked = {name: name for name in work}
     for name in work:
         for value in _narrow_of(graph, touching[name]):
             for other in near[value] if value not in graph.constants else ():
                 if other not in linked:
-                    linked[other] = None
+                    linked[other] = linked[name]
                     work += [] if other in sides else [other]
     return linked
 
@@ -278,24 +295,26 @@ class Retyping:
     Attributes:
         graph: the graph; new values are added to it.
         constants: its constants; new ones are added.
-        chosen: the names of the nodes that change.
+        chosen: by name of each node that changes, the note on conversions at that node.
         types: the element types that become ``target`` in these nodes.
         target: the new element type.
         kept: (node, value) for each operand that keeps its type in a node that changes.
         twins: by name of a value, the name of the same value in ``target``.
         same: by name of a value whose cast is left out, the name of the value read in its place.
         nodes: the nodes of the new graph, in order.
+        notes: why each new conversion is there, by its name.
     """
 
     graph: Graph
     constants: Originals | Computed
-    chosen: Collection[str]
+    chosen: Mapping[str, str]
     types: Collection[str] = NARROW
     target: str = WIDE
     kept: Collection[tuple[str, str]] = frozenset()
     twins: dict[str, str] = field(default_factory=dict)
     same: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> Graph:
         """Return the new graph."""
@@ -311,7 +330,7 @@ class Retyping:
                 self._cast(node, needed)
             else:
                 self._compute(node, needed)
-        return replace(self.graph, nodes=self.nodes)
+        return replace(self.graph, nodes=self.nodes, notes={**given.notes, **self.notes})
 
     def _put(self, node: Node, inputs: tuple[str, ...]) -> None:
         """Add a node with other inputs."""
@@ -321,7 +340,8 @@ class Retyping:
         """Add a node that changes, and conversions back of its outputs in ``needed``."""
         values, op = self.graph.values, _wide_op(self.graph, node)
         inputs = tuple(
-            name if (node.name, name) in self.kept else self._twin(name) for name in node.inputs
+            name if (node.name, name) in self.kept else self._twin(name, node)
+            for name in node.inputs
         )
         outputs, restored = list(node.outputs), dict[str, VTensor]()
         for index, name in enumerate(node.outputs):
@@ -336,7 +356,7 @@ class Retyping:
             node, op=op, op_name=label, inputs=inputs, outputs=tuple(outputs)
         )
         for name, value in restored.items():
-            self._convert(f"{name}:{value.dtype}", self.twins[name], value.dtype, name)
+            self._convert(f"{name}:{value.dtype}", self.twins[name], name, node)
 
     def _cast(self, node: Node, needed: Collection[str]) -> None:
         """Add a cast that changes, or leave it out if its input and its output are the same now."""
@@ -345,22 +365,26 @@ class Retyping:
         if not {*types} <= {self.target, *self.types}:
             self._compute(node, needed)
         elif types[1] in self.types:
-            self.twins[made] = self._twin(given)
+            self.twins[made] = self._twin(given, node)
             if made in needed:
                 self._put(node, (self.twins[made],))
         elif given not in self.twins and given not in self.constants:
             self._put(node, node.inputs)
             self.twins[given] = made
         else:
-            self.same[made] = self._twin(given)
+            self.same[made] = self._twin(given, node)
             if made in self.graph.outputs.values():
                 op = OPERATORS.structural("identity").cls()
                 inputs = (self.same[made],)
                 self.nodes[node.name] = replace(node, op=op, op_name=label_of(op), inputs=inputs)
 
-    def _twin(self, name: str) -> str:
+    def _twin(self, name: str, reader: Node) -> str:
         """Return the name of a value in the new type; a constant or conversion is added if it is
         needed.
+
+        Args:
+            name: the value's name.
+            reader: the node that changes and reads the value.
         """
         value = self.graph.values[name]
         if value.dtype not in self.types:
@@ -369,7 +393,7 @@ class Retyping:
             twin = self.twins[name] = self._free(f"{name}:{self.target}")
             self._value(twin, value)
             if name not in self.constants or not self._constant(twin, name):
-                self._convert(twin, name, self.target, twin)
+                self._convert(twin, name, twin, reader)
         return self.twins[name]
 
     def _constant(self, twin: str, name: str) -> bool:
@@ -392,10 +416,18 @@ class Retyping:
         option = Option(name=name)
         self.graph.values[name] = VTensor.as_known(self.target, dict(value.dims), option)
 
-    def _convert(self, name: str, source: str, dtype: str, target: str) -> None:
-        """Add a node that converts the value ``source`` to ``dtype`` and makes ``target``."""
+    def _convert(self, name: str, source: str, target: str, end: Node) -> None:
+        """Add a node that converts the value ``source`` to the type of ``target`` and makes it.
+
+        Args:
+            name: the new node's name, unless it is taken.
+            source, target: the names of both values.
+            end: the node that changes, which makes ``source`` or reads ``target``.
+        """
+        dtype = self.graph.values[target].dtype
         op, name = OPERATORS.structural("cast").cls(dtype), self._free(name, target)
         self.nodes[name] = Node(name, op, label_of(op), (source,), (target,))
+        self.notes[name] = self.chosen[end.name]
 
     def _free(self, name: str, own: str = "") -> str:
         """Return ``name``, with apostrophes added until only the value ``own`` may have it."""

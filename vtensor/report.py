@@ -144,6 +144,8 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
         yield Line(_kind(step), _row(str(number), cells, widths))
         if isinstance(step.node, TransformNode):
             yield from _whys(step.node.reasons)
+        elif step.node.name in plan.graph.notes:
+            yield Line("why", f"       why: {plan.graph.notes[step.node.name]}")
         elif not step.kernels:
             yield Line("note", f"       {_moves_nothing(plan, step)}")
     yield Line("", "")
@@ -434,6 +436,7 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
     if isinstance(step.node, TransformNode):
         row["reasons"] = [_reason_dict(reason) for reason in step.node.reasons]
     else:
+        row["note"] = plan.graph.notes.get(step.node.name)
         row["forces"] = [] if step.kernels else [node.name for node in _forced(plan, step)]
         row["refused"] = [
             {"library": r.library, "priority": r.priority, "reason": r.reason}

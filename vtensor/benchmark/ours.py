@@ -41,6 +41,9 @@ class VTensor(Peer):
     def conversions(self) -> int:
         return len(self._session.conversions)
 
+    def python_steps(self) -> int:
+        return sum(step.python for step in self._session.plan.steps)
+
     def limits(self) -> Mapping[str, float]:
         """Return the seconds that the convolutions and matrix products of a run take without other
         nodes.

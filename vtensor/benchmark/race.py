@@ -181,14 +181,14 @@ def race(
                 contender.leave("skipped", f"{ours.peer} has no answer to compare with")
             if ours.loaded:
                 contender.agree(ours.loaded)
-        _take_turns([ours, *others], settings, advance)
+        take_turns([ours, *others], settings, advance)
         for contender in (ours, *others):
             if contender.worker:
                 contender.finished = contender.ask(None, Finished)
     return [ours, *others]
 
 
-def _take_turns(contenders: Sequence[Contender], settings: RaceSettings, advance: Advance) -> None:
+def take_turns(contenders: Sequence[Contender], settings: RaceSettings, advance: Advance) -> None:
     """Run all rounds: in each, time the contenders that have not left, in a random order."""
     rng = np.random.default_rng(settings.seed)
     for number in range(settings.rounds):

@@ -142,6 +142,11 @@ def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]
         "rewritten": dict(graph.rewritten),
         "certificate": certificate_dict(graph.certificate),
         "transforms": rows,
+        "added": [
+            {"node": node.name, "operator": node.op_name, "text": graph.notes[node.name]}
+            for node in graph.operators
+            if node.name in graph.notes
+        ],
         "transform_bytes": moved,
         "bytes_of_a_run": total,
         "share": moved / total if total else 0.0,
@@ -171,6 +176,10 @@ def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Li
     yield from (Line("ref", f"  warning: {text}") for text in data["warnings"])
     for row in data["transforms"]:
         yield from _transform_lines(row)
+    if data["added"]:
+        yield Line("head", "nodes that the model lacks")
+    for row in data["added"]:
+        yield Line("", f"  {row['node']} ({row['operator']}): {row['text']}")
     if data["declined"]:
         yield Line("head", "libraries that declined")
     for row in data["declined"]:
@@ -208,6 +217,8 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
     yield Line("head", f"{row['operator']} {row['node']} runs on {row['library']}")
     if row["merged"]:
         yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
+    if row["note"]:
+        yield Line("why", f"  why: {row['note']}")
     if row["ns"] is not None:
         kernel = row["kernel"] or "its library decides"
         yield Line("note", f"  {BASIS_WORDS[row['basis']]}: {row['ns'] / 1e3:.1f} us as {kernel}")
