@@ -11,19 +11,36 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import narrow  # noqa: F401
+from libdesc import invoker, narrow
 from libdesc.groups import Groups
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import Array, convolution
-from ops._convolution import cost, kernel_sizes
+from libdesc.routine import Routine
+from ops._codes import MICROSOFT
+from ops._convolution import convolution_names, cost, kernel_sizes
 from ops._elementwise import elementwise, pointwise
+from ops._integer_products import (
+    gemm_names,
+    read_conv,
+    read_dynamic,
+    read_gemm,
+    read_product,
+    read_scaled_conv,
+    read_scaled_product,
+    read_to_float,
+    scaled_conv_names,
+    scaled_product_names,
+    write_conv,
+    write_product,
+)
 from ops._places import one_output
+from ops._products import product_names, product_rank
 from ops._sliding import counts
 from ops._windows import image_order, in_order
 from ptensor import Layout, PTensor
 from ptensor.encoding import integer_range
 from vtensor.language.dims import broadcast
-from vtensor.operators import Context, Cost, Expression, Linear, operator, param
+from vtensor.operators import Context, Cost, Expression, Linear, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 #: The element types of the factors.
@@ -51,6 +68,17 @@ def _zeros_fit(op: MatMulInteger, a: VTensor, b: VTensor, *zeros: VTensor) -> bo
         Cost(lambda op, a, _b, *more: 2 * more[-1].num_elements * a.size(op.over)),
         Linear({"a": {}, "b": {}}),
     ],
+    onnx=[
+        Spelling("MatMulInteger", 10, read_product, product_names, write=write_product),
+        *(
+            Spelling(f"{MICROSOFT}{name}", 1, read, product_names, rank=product_rank())
+            for name, read in (
+                ("MatMulIntegerToFloat", read_to_float),
+                ("DynamicQuantizeMatMul", read_dynamic),
+            )
+        ),
+        Spelling(f"{MICROSOFT}QGemm", 1, read_gemm, gemm_names, rank=lambda _: 2),
+    ],
 )
 class MatMulInteger:
     """Multiply integers exactly and sum over a dim that both operands have.
@@ -77,6 +105,7 @@ class MatMulInteger:
     """
 
     over: str = param()
+    to = "s32"
 
     def compute(self, ctx: Context, a: VTensor, b: VTensor, *zeros: VTensor) -> VTensor:
         left, right = ({d: s for d, s in t.dims.items() if d != self.over} for t in (a, b))
@@ -90,6 +119,7 @@ class MatMulInteger:
     dims={"x": "N C *", "w": "G? O I *", "zeros": "*", "y": "N C *"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
     traits=[Cost(lambda op, x, w, *more: cost(op, x, w, more[-1])), Linear({"w": {"C": "G O"}})],
+    onnx=Spelling("ConvInteger", 10, read_conv, convolution_names, write=write_conv),
 )
 class ConvInteger:
     """Slide a kernel of integers over an image of integers, and sum each window exactly.
@@ -122,6 +152,7 @@ class ConvInteger:
     pads: tuple[int, ...] = param(default=(), minimum=0)
     dilations: tuple[int, ...] = param(default=(), minimum=1)
     group: int = param(default=1, minimum=1)
+    to = "s32"
 
     def compute(self, ctx: Context, x: VTensor, w: VTensor, *zeros: VTensor) -> VTensor:
         channels = w.dims.get("G", 1) * w.size("O")
@@ -151,7 +182,17 @@ def _requantized_expression(
 
 @elementwise(
     "Requantize",
-    (),
+    [
+        Spelling("QLinearMatMul", 10, read_scaled_product, scaled_product_names),
+        Spelling("QLinearConv", 10, read_scaled_conv, scaled_conv_names),
+        Spelling(
+            f"{MICROSOFT}QLinearConv",
+            1,
+            read_scaled_conv,
+            scaled_conv_names,
+            rank=lambda node: node.rank("x0"),
+        ),
+    ],
     _requantized,
     {"acc": ("s32",), "multiplier": ("f32",), "zero": BYTES},
     widen=False,
@@ -191,6 +232,19 @@ class Requantize:
 
     def compute(self, ctx: Context, acc: VTensor, multiplier: VTensor, *zero: VTensor) -> VTensor:
         return pointwise(self, ctx, acc, multiplier, *zero)
+
+
+@invoker("MatMulInteger", library="narrow", dtypes=dict.fromkeys(("a", "b", "zeros"), BYTES))
+def narrow_matmul(ctx: Context, op: MatMulInteger, *operands: VTensor) -> Routine:
+    a, b, *zeros, y = operands
+    return narrow.MatMul(a, b, zeros, y, op.over, follow=ctx.followers)
+
+
+@invoker("ConvInteger", library="narrow", dtypes=dict.fromkeys(("x", "w", "zeros"), BYTES))
+def narrow_conv(ctx: Context, op: ConvInteger, *operands: VTensor) -> Routine:
+    x, w, *zeros, y = operands
+    window = op.strides, op.pads, op.dilations
+    return narrow.Convolution(x, w, zeros, y, *window, follow=ctx.followers)
 
 
 def _orders(op: MatMulInteger, a: VTensor, b: VTensor, *more: VTensor) -> list[Layout]:

@@ -28,7 +28,8 @@ def instructions() -> str:
     It is one of ``"plain"``, ``"avx2"``, ``"avx512"``, ``"vnni"`` and ``"amx"``. All of them give
     equal results.
     """
-    kinds = load().instructions()
+    load()
+    kinds = _levels.loaded.instructions() if _levels.loaded is not None else []
     return next(kind for kind in reversed(kinds) if _levels.cap in _FROM.get(kind, CAPS))
 
 

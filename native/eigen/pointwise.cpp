@@ -1,11 +1,14 @@
 // native/eigen/pointwise.cpp: element-wise programs, a tile at a time.
 //
 // All instructions run on a tile before the next tile begins, so that intermediate values stay in
-// the L1 cache and memory is read once.
+// the L1 cache and memory is read once. If all that changes is one operand of a byte an element, the
+// program runs on the 256 bytes that there are, and each element's result is looked up.
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <ranges>
 #include <variant>
 
@@ -28,6 +31,9 @@ constexpr std::size_t kMostTiles = 48, kMostInstructions = 1024;
 constexpr std::size_t kMostGiven = 32;
 // Most axes after merging.
 constexpr std::size_t kMostAxes = 32;
+// The values of a byte; and the fewest elements, and instructions, for which they are a table.
+constexpr Index kBytes = 256, kLeastLookups = 4096;
+constexpr std::size_t kLeastInstructions = 4;
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
 // Merges neighbouring axes that are contiguous in every operand; drops axes of size 1.
@@ -59,6 +65,12 @@ Ints dense(const Ints &shape) {
     for (std::size_t axis = shape.size(); axis-- > 1;)
         strides[axis - 1] = strides[axis] * shape[axis];
     return strides;
+}
+
+// dst[i] = table[src[i]] for i < n.
+template <class T>
+void entries(const std::uint8_t *__restrict src, const T *__restrict table, T *__restrict dst, Index n) {
+    for (Index i = 0; i < n; ++i) dst[i] = table[src[i]];
 }
 
 class Pointwise final : public Step {
@@ -96,6 +108,7 @@ public:
             walks_.push_back(walk(shape, row));
         }
         demand(ends_.empty() || dense_[0], "pieces lie otherwise than dst");
+        tabulate(strides, types, constants, program);
         shape_ = std::move(shape);
         strides_ = std::move(strides);
         divide();
@@ -240,9 +253,53 @@ private:
         if (size_ == 0) return;
         const Index tiles = rows() * across();
         const Index work = times(size_, static_cast<Index>(code_.size()));
-        parallel(tiles, work, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
+        if (table_)
+            look_up(slots);
+        else
+            parallel(tiles, work, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
         for (const Box &box : pads_)
             move(box, types_.back()->bytes, nullptr, slots[slot(operands())]);
+    }
+
+    // Makes the step that computes the table, if results are looked up in one.
+    void tabulate(const std::vector<Ints> &strides, const std::vector<std::string> &types,
+                  const std::vector<Constant> &constants,
+                  const std::vector<Instruction> &program) {
+        if (size_ < kLeastLookups || code_.size() < kLeastInstructions || !ends_.empty()) return;
+        std::vector<Ints> alone(strides.size(), Ints{0});
+        for (std::size_t k = 0; k < strides.size(); ++k) {
+            if (std::ranges::all_of(strides[k], [](Index step) { return step == 0; })) continue;
+            if (looked_up_ != kNone || !dense_[k] || types_[k]->bytes != 1) return;
+            looked_up_ = k;
+            alone[k] = {1};
+        }
+        if (looked_up_ != kNone)
+            table_ = std::make_unique<Pointwise>(Ints{kBytes}, alone, types, constants, program,
+                                                 std::vector<Box>{}, Ints{});
+    }
+
+    void look_up(void *const *slots) const {
+        std::array<std::uint8_t, kBytes> bytes;
+        for (Index i = 0; i < kBytes; ++i) bytes[i] = static_cast<std::uint8_t>(i);
+        alignas(64) std::array<std::byte, kBytes * sizeof(Index)> results;
+        std::vector<void *> own(slots, slots + operands() + 1);
+        own[looked_up_] = bytes.data();
+        own[operands()] = results.data();
+        table_->run_tiles(own.data(), 0, 1);
+        const auto *from = static_cast<const std::uint8_t *>(slots[looked_up_]);
+        const auto looked_up = [&]<class T>(T) {
+            const auto *table = reinterpret_cast<const T *>(results.data());
+            auto *to = static_cast<T *>(slots[operands()]);
+            parallel(size_, size_, [&](Index begin, Index end) {
+                entries(from + begin, table, to + begin, end - begin);
+            });
+        };
+        switch (types_.back()->bytes) {
+            case 1: return looked_up(std::uint8_t{});
+            case 2: return looked_up(std::uint16_t{});
+            case 4: return looked_up(std::uint32_t{});
+            default: return looked_up(std::uint64_t{});
+        }
     }
 
     // The number of rows; the last one may be shorter.
@@ -389,6 +446,8 @@ private:
     std::vector<bool> dense_, changes_;  // changes_: whether a value changes from tile to tile
     std::vector<std::size_t> tiles_;     // of each value
     std::size_t tile_count_ = 0;
+    std::size_t looked_up_ = kNone;     // the operand whose bytes are looked up
+    std::unique_ptr<Pointwise> table_;  // null: results are computed
     std::vector<Box> pads_;
 };
 

@@ -109,7 +109,14 @@ def with_other_types_and_dims(g: Graph, x: VTensor) -> VTensor:
     [
         (sum_of_two, {"a": ["a_bias"], "b": ["b_bias", "sum"], "b_bias": ["sum"]}),  # the later one
         (lambda g, x: g.add(ops.Softmax(("C",)), convolution(g, x, "a")), {"a": ["a_bias"]}),
-        (with_other_types_and_dims, {"Cast:0": ["Mul:0"]}),
+        (
+            with_other_types_and_dims,
+            {
+                "Relu:0": ["Greater:0", "Cast:0", "Mul:0"],
+                "Greater:0": ["Cast:0", "Mul:0"],
+                "Cast:0": ["Mul:0"],
+            },
+        ),
     ],
 )
 def test_a_chain_ends_at_what_cannot_follow(add: Any, offers: dict[str, list[str]]) -> None:
@@ -216,6 +223,41 @@ def test_integers_in_a_run_have_no_more_bits_than_their_type() -> None:
     with Session(g.seal()) as session:
         assert steps_of(session) == ["Add + Div"]
         assert session.run(None, {"x": values})[0].tolist() == [1, 100, 0, 127]
+
+
+def quantized(g: Graph, x: VTensor) -> VTensor:
+    """A chain between integers of 8 bits."""
+    scale, zero = g.constant(np.float32(0.05), ""), g.constant(np.uint8(7), "")
+    y = g.add(ops.HardSwish(), g.add(ops.DequantizeLinear(), x, scale, zero))
+    last: VTensor = g.add(ops.QuantizeLinear("s8"), y, scale)
+    return last
+
+
+def test_a_chain_changes_its_type_within_one_step() -> None:
+    g = Graph("quantized")
+    g.output(quantized(g, g.input("x", {"N": 256}, "u8")))
+    feeds = {"x": np.arange(256, dtype=np.uint8)}
+    with Session(g.seal()) as session, Session(g, libraries=["numpy"]) as plain:
+        assert steps_of(session) == ["DequantizeLinear + HardSwish + QuantizeLinear"]
+        result, expected = (each.run(None, feeds)[0] for each in (session, plain))
+    assert result.dtype == np.int8
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("library", ["onednn", "winograd", "eigen"])
+def test_a_library_declines_a_follower_of_another_type(library: str) -> None:
+    """Only element-wise steps of Eigen take it; a convolution in f32 leaves it behind."""
+    g = Graph("another")
+    x = g.input("x", IMAGE)
+    each = g.constant(np.ones((16, 1, 1, 3, 3), np.float32), "G O I h w")
+    deep = library == "winograd"  # whose other convolutions are approximate
+    y = g.add(ops.DepthwiseConv2D(), x, each, name="a") if deep else convolution(g, x, "a")
+    y = g.add(ops.QuantizeLinear("u8"), y, g.constant(np.float32(0.01), ""), name="q")
+    g.output(g.add(ops.DequantizeLinear(), y, g.constant(np.float32(0.01), "")))
+    session = compared(g.seal(), plain=NUMPY, pin={"a": library})
+    lead, *others = steps_of(session)
+    assert "QuantizeLinear" not in lead
+    assert "QuantizeLinear + DequantizeLinear" in others[-1]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from vtensor.commands.shared import (
     OptimizeOption,
     Passes,
     PinOption,
+    PrecisionOption,
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
@@ -66,6 +67,7 @@ def explain(
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
     tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    precision: PrecisionOption = "f32",
     finite: FiniteOption = False,
     calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
@@ -90,7 +92,7 @@ def explain(
     With --node, explain one node: its library and layouts, and why other libraries declined it.
     """
     limits = LoadOptions(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite, precision)
     with (
         errors(debug),
         opened(
