@@ -31,7 +31,7 @@ def panels(order: Sequence[str], column: str, row: str, dtype: str) -> Layout:
         dtype: the element type. Unsigned bytes are stored minus 128, as signed ones.
 
     >>> panels(["N", "K"], "N", "K", "u8")
-    Layout('NKN16n4k:s8(zero=-128)')
+    Layout('NK16n4k:s8(zero=-128)')
     """
     axes = [*((dim, 0) for dim in order), (column, PANEL), (row, GROUP)]
     return Layout.of_axes(axes, Encoding("s8", zero=-128) if dtype == "u8" else None)
