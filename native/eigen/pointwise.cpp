@@ -1,10 +1,12 @@
 // native/eigen/pointwise.cpp: element-wise programs, a tile at a time.
 //
 // All instructions run on a tile before the next tile begins, so that intermediate values stay in
-// the L1 cache and memory is read once.
+// the L1 cache and memory is read once. If all that changes is one operand of a byte an element, the
+// program runs on the 256 bytes that there are, and each element's result is looked up.
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <numeric>
