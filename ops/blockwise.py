@@ -413,7 +413,7 @@ def _read_gather(node: NodeReader) -> VTensor:
             raise node.refuse("u8 needs gather_axis 0, and quantize_axis the last one")
         weights = _table(node, x, over)
     else:
-        found = repacked(node, over, (0, 2, 3))
+        found = repacked(node, x, over, (0, 2, 3))
         if found is None:
             raise node.refuse("its table, scales and zero points must be constants")
         weights = found

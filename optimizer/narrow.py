@@ -6,7 +6,8 @@ A *product* is a node that is linear in an operand and adds many terms up for ea
 product with a native kernel in bf16 reads and makes bf16; kernels add up in f32. Nodes that have
 kernels in both types are in bf16 if that saves conversions: a minimum cut decides, whatever the
 sizes are. Nodes that make other types than floats, and discontinuous ones, stay in f32. Constants
-are rounded once, when they are read; those that are no factors stay in f32 if a kernel takes them.
+are rounded once, when they are read; only those of products and of biases after them are, if
+kernels take the others in f32.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ def narrow(graph: Graph, preferences: Preferences = EVERY) -> Graph:
         preferences: the allowed libraries.
     """
     able = dict[str, frozenset[str]]()
+    makers = {name: node for node in graph.nodes.values() for name in node.outputs}
     for node in graph.nodes.values():
-        if (kept := _kept(graph, node, preferences)) is not None:
+        if (kept := _kept(graph, node, makers, preferences)) is not None:
             able[node.name] = kept
     products = {name for name in able if _is_product(graph.nodes[name])}
     if not products:
@@ -67,12 +69,24 @@ def _is_product(node: Node) -> bool:
     return info_of(node.op).trait(Linear) is not None and cost is not None and callable(cost.count)
 
 
-def _kept(graph: Graph, node: Node, preferences: Preferences) -> frozenset[str] | None:
+def _ends_product(node: Node, makers: Mapping[str, Node]) -> bool:
+    """Return whether a node adds a bias to a product. Some kernels take a bias only in the type of
+    the weights.
+    """
+    return info_of(node.op).structural == "bias" and any(
+        _is_product(makers[name]) for name in node.inputs if name in makers
+    )
+
+
+def _kept(
+    graph: Graph, node: Node, makers: Mapping[str, Node], preferences: Preferences
+) -> frozenset[str] | None:
     """Return the names of a node's operands that stay in f32 if the node is in bf16; None if it
     cannot be.
 
     Args:
         graph, node: the graph and the node.
+        makers: the nodes that make values, by name of the value.
         preferences: the allowed libraries.
     """
     info, [inputs, outputs] = info_of(node.op), operands_of(graph, node)
@@ -82,7 +96,9 @@ def _kept(graph: Graph, node: Node, preferences: Preferences) -> frozenset[str] 
         return None
     if any(value.dtype != WIDE for value in outputs):
         return None
-    for narrowed in dict.fromkeys((tuple(wide), tuple(variable))):
+    options = [tuple(wide), tuple(variable)]
+    product = _is_product(node) or _ends_product(node, makers)
+    for narrowed in options if product else reversed(options):
         operands = [
             _narrowed(value) if name in narrowed else value
             for name, value in zip(node.inputs, inputs, strict=True)

@@ -71,7 +71,8 @@ class MatMul(Routine):
         if not (left.num_elements and right.num_elements):
             raise Decline("an operand has no elements")
         self.over, self.zeros = over, len(zeros)
-        self.groups = batch, rows, columns, _ = Groups.of(left, right, over)
+        self.groups = Groups.of(left, right, over)
+        batch, columns = self.groups.batch, self.groups.columns
         for factor, zero in zip((left, right), zeros, strict=False):
             whole = {dim: size for dim, size in factor.dims.items() if dim != over}
             if zero.num_elements != 1 and dict(zero.dims) != whole:

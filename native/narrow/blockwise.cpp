@@ -335,7 +335,7 @@ struct Rounded {
         round_row(from, own, [&](Index k, float code, float scale) {
             const Index unit = k / kGroups;
             codes[(unit / kUnits * kGroups + k % kGroups) * kUnits + unit % kUnits] =
-                static_cast<Code>(code);
+                static_cast<Code>(std::isnan(code) ? 0.0f : code);  // the sum says that it is NaN
             sums[k / own.parts] += code;
             scales[k / own.parts] = scale;
         });
