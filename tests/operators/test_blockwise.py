@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -49,13 +50,15 @@ def drawn(seed: int, outputs: int, depth: int, bits: int, block: int) -> tuple[A
 def rows_of(codes: Array, bits: int) -> Array:
     """Return rows of codes, each in whole bytes."""
     rows = packed(codes, bits, 8 // bits)
-    return np.ascontiguousarray(rows.reshape(len(rows), -1))
+    whole: Array = np.ascontiguousarray(rows.reshape(len(rows), -1))
+    return whole
 
 
 def numbers(codes: Array, scales: Array, zeros: Array, block: int) -> Array:
     """Return what codes stand for, in f64."""
     at = np.arange(codes.shape[-1]) // block
-    return (codes.astype("f8") - zeros.astype("f8")[:, at]) * scales.astype("f8")[:, at]
+    result: Array = (codes.astype("f8") - zeros.astype("f8")[:, at]) * scales.astype("f8")[:, at]
+    return result
 
 
 def product(x: Array, seed: int, outputs: int, bits: int, block: int, zeros: str = "") -> Any:
@@ -63,7 +66,8 @@ def product(x: Array, seed: int, outputs: int, bits: int, block: int, zeros: str
     depth = x.shape[-1]
     codes, scales, points = drawn(seed, outputs, depth, bits, block)
     shown = {"u8": rows_of(points, bits), "f32": points.astype("f4") + 0.25}.get(zeros)
-    points = {"u8": points, "f32": shown}.get(zeros, np.full_like(points, 1 << bits - 1))
+    middle = np.full_like(points, 1 << bits - 1)
+    points = {"u8": points, "f32": points.astype("f4") + 0.25}.get(zeros, middle)
     names = ["x", "w", "s", *(["z"] if zeros else [])]
     attributes = {"K": depth, "N": outputs, "bits": bits, "block_size": block}
     made = model(
@@ -154,7 +158,7 @@ def test_infinities_and_nan_stay_in_their_row() -> None:
             assert np.isfinite(y[2:]).all()
 
 
-GROUPS = {
+GROUPS: dict[str, Callable[[np.random.Generator], Array]] = {
     "in order": lambda rng: np.arange(100) // 32,
     "permuted": lambda rng: rng.permutation(np.arange(100) // 32),
     "uneven": lambda rng: rng.integers(0, 4, 100),
@@ -170,7 +174,7 @@ def test_groups_may_be_in_any_order(groups: str, zeros: str) -> None:
     order, x = GROUPS[groups](rng), rng.standard_normal((3, 100), np.float32)
     codes, scales, points = drawn(7, 33, 100, 4, 32)
     shown = {"u8": rows_of(points, 4), "f32": points.astype("f4") + 0.25}.get(zeros)
-    known = {"u8": points, "f32": shown}.get(zeros, np.full_like(points, 8))
+    known = {"u8": points, "f32": points.astype("f4") + 0.25}.get(zeros, np.full_like(points, 8))
     made = model(
         [node("MatMulNBits", "x", "w", "s", "z" if zeros else "", "g", K=100, N=33, block_size=32)],
         x,
