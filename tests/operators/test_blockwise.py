@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
 import ops
+from libdesc.narrow import native
 from ops._blocks import packed, unpacked
 from tests.libraries.processes import printed
 from tests.operators.harness import Array
@@ -96,8 +97,19 @@ def check(found: Array, expected: Array, bound: float = 1e-5) -> None:
     assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
 
 
-@settings(max_examples=40, deadline=None)
+def rounded(x: Array, block: int) -> Array:
+    """Return x in steps of a 127th of the largest number of each row and block."""
+    result = x.copy()
+    for begin in range(0, x.shape[-1], block):
+        own = x[..., begin : begin + block]
+        step = np.abs(own).max(-1, keepdims=True) / np.float32(127)
+        result[..., begin : begin + block] = np.rint(own / step) * step
+    return result
+
+
+@settings(max_examples=60, deadline=None)
 @given(
+    level=st.sampled_from([0, 4]),
     seed=st.integers(0, 99),
     rows=st.sampled_from([1, 2, 3, 4, 7, 15, 40]),
     depth=st.integers(1, 300),
@@ -107,11 +119,44 @@ def check(found: Array, expected: Array, bound: float = 1e-5) -> None:
     zeros=st.sampled_from(["", "u8", "f32"]),
 )
 def test_products_of_any_sizes(
-    seed: int, rows: int, depth: int, outputs: int, bits: int, block: int, zeros: str
+    level: int, seed: int, rows: int, depth: int, outputs: int, bits: int, block: int, zeros: str
 ) -> None:
     x = np.random.default_rng(seed).standard_normal((rows, depth), np.float32)
-    made, expected = product(x, seed, outputs, bits, block, zeros)
+    known = rounded(x, block) if level == 4 else x
+    made, expected = product(known, seed, outputs, bits, block, zeros)
+    made.graph.node[0].attribute.append(helper.make_attribute("accuracy_level", level))
     check(computed(made, x), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("bits", 3, "2, 4 or 8 bits"),
+        ("block", 8, "at least 16"),
+        ("block", 48, "power of two"),
+        ("zero_bytes", 2, "u8 or f32"),
+        ("depth", 0, "no weights"),
+        ("outputs", -1, "no weights"),
+        ("rows", -1, "negative"),
+        ("outputs", 2**62, "overflow"),
+    ],
+)
+def test_kernels_refuse_what_they_do_not_compute(name: str, value: int, text: str) -> None:
+    sizes = {"rows": 2, "depth": 64, "outputs": 5, "bits": 4, "block": 16, "zero_bytes": 0}
+    sizes[name] = value
+    with pytest.raises(ValueError, match=text):
+        native.load().block_product(**sizes, bias=False, rounded=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [("index_bytes", 2, "s32 or s64"), ("lines", 2, "divide"), ("count", -1, "divide")],
+)
+def test_lookups_refuse_what_they_do_not_compute(name: str, value: int, text: str) -> None:
+    sizes = {"depth": 64, "outputs": 5, "bits": 4, "block": 16, "zero_bytes": 0}
+    sizes |= {"count": 5, "lines": 1, "index_bytes": 8, name: value}
+    with pytest.raises(ValueError, match=text):
+        native.load().block_rows(**sizes, checked=True)
 
 
 @pytest.mark.parametrize("level", [0, 4])
