@@ -42,11 +42,13 @@ from ops.fourier import DFT as DFT
 from ops.sampling import DeformConv as DeformConv
 from ops.reshape import DepthToSpace as DepthToSpace
 from ops.convolution import DepthwiseConv2D as DepthwiseConv2D
+from ops.blockwise import DequantizeBlocks as DequantizeBlocks
 from ops.quantizelinear import DequantizeLinear as DequantizeLinear
 from ops.quantized import DequantizedAdd as DequantizedAdd
 from ops.quantized import DequantizedMul as DequantizedMul
 from ops.det import Det as Det
 from ops.binary import Div as Div
+from ops.quantized_lstm import DynamicQuantizeLSTM as DynamicQuantizeLSTM
 from ops.quantizelinear import DynamicQuantizeLinear as DynamicQuantizeLinear
 from ops.einsum import Einsum as Einsum
 from ops.activations import Elu as Elu
@@ -58,6 +60,7 @@ from ops.along import EyeLike as EyeLike
 from ops.unary import Floor as Floor
 from ops.recurrent import GRU as GRU
 from ops.gather import Gather as Gather
+from ops.blockwise import GatherBlockQuantized as GatherBlockQuantized
 from ops.gather import GatherElements as GatherElements
 from ops.gather import GatherND as GatherND
 from ops.activations import Gelu as Gelu
@@ -83,6 +86,7 @@ from ops.normalizations import LpNormalization as LpNormalization
 from ops.pooling import LpPool as LpPool
 from ops.matmul import MatMul as MatMul
 from ops.integers import MatMulInteger as MatMulInteger
+from ops.blockwise import MatMulNBits as MatMulNBits
 from ops.binary import Max as Max
 from ops.pooling import MaxPool as MaxPool
 from ops.pooling import MaxPoolIndices as MaxPoolIndices

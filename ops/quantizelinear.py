@@ -14,6 +14,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
 from libdesc.routine import Routine
+from ops._blocks import read_dequantized
 from ops._codes import MICROSOFT, checked
 from ops._elementwise import FLOATS, Array, elementwise, pointwise
 from ops._names import same_names
@@ -107,9 +108,9 @@ def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) ->
     apart: dict[str, int] = {}
     for dim, count in x.dims.items():
         apart |= {dim: count, each: 1} if dim == axis else {dim: count}
-    many = node.add(named("Expand")(((each, times),)), node.reshape(x, apart))
+    many = node.ahead(named("Expand")(((each, times),)), node.reshape(x, apart))
     whole = node.reshape(many, {**x.dims, axis: x.size(axis) * times})
-    return node.add(named("Slice")((axis,), (0,), (size,), (1,)), whole)
+    return node.ahead(named("Slice")((axis,), (0,), (size,), (1,)), whole)
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -125,6 +126,8 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def _read_dequantize(node: NodeReader) -> VTensor:
+    if (packed := read_dequantized(node)) is not None:
+        return packed
     x = node.input(0)
     parameters = _parameters(node, x)
     if node.has(2):
@@ -135,7 +138,7 @@ def _read_dequantize(node: NodeReader) -> VTensor:
 
 def _stays_narrow(types: Sequence[str]) -> bool:
     """Return whether a library may have a kernel for integers and scales of these types."""
-    return types[0] in ("s8", "u8", "s32") and types[1] == "f32"
+    return (types[0] in ("s8", "u8", "s32") and types[1] == "f32") or types[0] in NARROW_INTEGERS
 
 
 def _by(node: NodeWriter) -> tuple[list[str], int | None]:
@@ -223,10 +226,12 @@ def _quantized_expression(
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
     # Eigen divides in f32. For types narrower than f32, the quotient rounded to the type equals the
-    # exact quotient rounded once.
+    # exact quotient rounded once. Zero points are f32, too; the conversion saturates.
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
-        steps = (steps + shift).apply("round")
+        steps = steps + shift.to("f32")
+    if op.to in eigen.SHORT:
+        return steps.to(op.to)
     low, high = integer_range(op.to)
     return steps.max(low).min(high).to(op.to)
 
@@ -363,6 +368,15 @@ class DynamicQuantizeLinear:
         return y, scale, zero
 
 
+def dynamic_codes(values: Array) -> tuple[Array, Array, Array]:
+    """Return numbers quantized as by ``DynamicQuantizeLinear``, the scale and the zero point."""
+    numbers = values[~np.isnan(values)]
+    low, high = numbers.min(initial=0), numbers.max(initial=0)
+    step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
+    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # fmin and fmax ignore a NaN
+    return np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255), step, origin
+
+
 @invoker(_NAME, library="eigen", dtypes={"x": eigen.DTYPES})
 def eigen_dynamic_quantize(
     ctx: Context, op: object, x: VTensor, y: VTensor, scale: VTensor, zero: VTensor
@@ -374,10 +388,4 @@ def eigen_dynamic_quantize(
 def dynamic_quantize(
     ctx: Context, op: object, x: PTensor, y: PTensor, scale: PTensor, zero: PTensor
 ) -> None:
-    values = wide(x.data())
-    numbers = values[~np.isnan(values)]
-    low, high = numbers.min(initial=0), numbers.max(initial=0)
-    step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
-    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # fmin and fmax ignore a NaN
-    scale.data()[...], zero.data()[...] = step, origin
-    y.data()[...] = np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255)
+    y.data()[...], scale.data()[...], zero.data()[...] = dynamic_codes(wide(x.data()))

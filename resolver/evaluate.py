@@ -155,6 +155,7 @@ def resolve(
         merged={**graph.merged, **fused},
         passes=graph.passes,
         rewritten=graph.rewritten,
+        notes=graph.notes,
         constants={
             name: tensor.storage
             for name, tensor in state.values.items()

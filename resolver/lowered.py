@@ -366,6 +366,7 @@ class LoweredGraph:
             node that does its work.
         passes: names of the optimisations that were applied.
         rewritten: how often each rewrite rule was applied to the model, by the rule's name.
+        notes: why nodes that the model lacks are there, by the node's name.
         certificate: what the last optimisation proved, or None.
         constants: the memory of the model's constants by name, which invokers may read.
         delivery: layouts in which outputs are delivered, by name. An output without one has its
@@ -385,6 +386,7 @@ class LoweredGraph:
     delivery: Mapping[str, Layout] = field(default_factory=dict)
     preferences: Preferences = EVERY
     rewritten: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))

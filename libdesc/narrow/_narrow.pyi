@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 Sizes = Sequence[int]
+Network = tuple[str, str, int, int, int, int, Sequence[tuple[str, float, float]], float, bool, bool]
 
 class Kernel(Protocol):
     """A kernel, which supplies itself as a step."""
@@ -151,4 +152,72 @@ class Kernels(Protocol):
         Make a kernel for a convolution of bytes with one output for each channel.
 
         Arguments and slots as for convolution. Weights are taps, then channels, as they are.
+        """
+
+    def block_product(
+        self,
+        rows: int,
+        depth: int,
+        outputs: int,
+        bits: int,
+        block: int,
+        zero_bytes: int,
+        bias: bool,
+        rounded: bool,
+    ) -> Kernel:
+        """
+        Make a kernel for f32 times weights of 2, 4 or 8 bits.
+
+        Args:
+            rows, depth, outputs: rows of x, numbers of a row, and rows of the weights.
+            bits, block: bits of a code, and codes that have one scale, a power of two from 16 on.
+            zero_bytes: 1 if zeros are u8, 4 if they are f32, 0 if there are none and zero is in the
+                middle of the codes.
+            bias: whether a number per output is added to results.
+            rounded: whether x is first rounded to 8 bits, by a scale for each row and block.
+
+        Slots: x, weights, scales, zeros and bias if any, dst, scratch if needed. An output has
+        whole blocks of codes, the first in the lowest bits of a byte, and a scale and a zero for
+        each block.
+        """
+
+    def block_rows(
+        self,
+        depth: int,
+        outputs: int,
+        bits: int,
+        block: int,
+        zero_bytes: int,
+        count: int,
+        lines: int,
+        index_bytes: int,
+        checked: bool,
+    ) -> Kernel:
+        """
+        Make a kernel for the numbers that rows of weights of 2, 4 or 8 bits stand for.
+
+        Args:
+            depth, outputs, bits, block, zero_bytes: as for block_product.
+            count, lines: number of indices, and of outputs that each stands for.
+            index_bytes: 4 if indices are s32, 8 if they are s64, 0 if there are none: then all
+                outputs are made.
+            checked: whether an index outside fails the run; else it makes zeros.
+
+        Slots: weights, scales, zeros and indices if any, dst.
+        """
+
+    def dynamic_lstm(
+        self, instructions: str, network: Network, given: Sequence[str], length_bytes: int
+    ) -> Kernel:
+        """
+        Make a kernel for an LSTM that quantizes x and the state, with weights of bytes.
+
+        Args:
+            instructions: one of ``instructions()``.
+            network, given, length_bytes: as for eigen's kernel ``recurrent``; the cell is "lstm".
+
+        Slots: x (T N F); w (dir gate unit F) and r (dir gate unit state), s8, as dir gate unit/16
+        F/4 unit%16 F%4, and so with state; scales of w and r, then zero points of w and r, s8 (dir
+        gate unit); the optional inputs, y (T dir N unit), the last hidden state and cell state,
+        scratch.
         """

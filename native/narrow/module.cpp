@@ -4,8 +4,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "blockwise.h"
 #include "eigen/module.h"
 #include "kernels.h"
+#include "sums.h"
+#include "recurrent.h"
 
 namespace nb = nanobind;
 using namespace nanobind::literals;
@@ -102,6 +105,65 @@ Other arguments and slots as for product, with src as left and weights as right.
             R"(Make a kernel for a convolution of bytes with one output for each channel.
 
 Arguments and slots as for convolution. Weights are taps, then channels, as they are.)");
+    m.def(
+        "block_product",
+        [](Index rows, Index depth, Index outputs, Index bits, Index block, Index zero_bytes,
+           bool bias, bool rounded) {
+            return Kernel(
+                block_product({{outputs, depth, bits, block, zero_bytes}, rows, bias, rounded}));
+        },
+        "rows"_a, "depth"_a, "outputs"_a, "bits"_a, "block"_a, "zero_bytes"_a, "bias"_a,
+        "rounded"_a,
+        R"(Make a kernel for f32 times weights of 2, 4 or 8 bits.
+
+Args:
+    rows, depth, outputs: rows of x, numbers of a row, and rows of the weights.
+    bits, block: bits of a code, and codes that have one scale, a power of two from 16 on.
+    zero_bytes: 1 if zeros are u8, 4 if they are f32, 0 if there are none and zero is in the
+        middle of the codes.
+    bias: whether a number per output is added to results.
+    rounded: whether x is first rounded to 8 bits, by a scale for each row and block.
+
+Slots: x, weights, scales, zeros and bias if any, dst, scratch if needed. An output has
+whole blocks of codes, the first in the lowest bits of a byte, and a scale and a zero for
+each block.)");
+    m.def(
+        "block_rows",
+        [](Index depth, Index outputs, Index bits, Index block, Index zero_bytes, Index count,
+           Index lines, Index index_bytes, bool checked) {
+            return Kernel(block_rows(
+                {{outputs, depth, bits, block, zero_bytes}, count, lines, index_bytes, checked}));
+        },
+        "depth"_a, "outputs"_a, "bits"_a, "block"_a, "zero_bytes"_a, "count"_a, "lines"_a,
+        "index_bytes"_a, "checked"_a,
+        R"(Make a kernel for the numbers that rows of weights of 2, 4 or 8 bits stand for.
+
+Args:
+    depth, outputs, bits, block, zero_bytes: as for block_product.
+    count, lines: number of indices, and of outputs that each stands for.
+    index_bytes: 4 if indices are s32, 8 if they are s64, 0 if there are none: then all
+        outputs are made.
+    checked: whether an index outside fails the run; else it makes zeros.
+
+Slots: weights, scales, zeros and indices if any, dst.)");
+    m.def(
+        "dynamic_lstm",
+        [](const std::string &instructions, const eigen::NetworkRow &row,
+           const std::vector<std::string> &given, eigen::Index length_bytes) {
+            const eigen::Network network = eigen::network_of(row);
+            return Kernel(dynamic_lstm(network, given, length_bytes, instructions));
+        },
+        "instructions"_a, "network"_a, "given"_a, "length_bytes"_a,
+        R"(Make a kernel for an LSTM that quantizes x and the state, with weights of bytes.
+
+Args:
+    instructions: one of ``instructions()``.
+    network, given, length_bytes: as for eigen's kernel ``recurrent``; the cell is "lstm".
+
+Slots: x (T N F); w (dir gate unit F) and r (dir gate unit state), s8, as dir gate unit/16
+F/4 unit%16 F%4, and so with state; scales of w and r, then zero points of w and r, s8 (dir
+gate unit); the optional inputs, y (T dir N unit), the last hidden state and cell state,
+scratch.)");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 // A vector holds kPairs 32-bit sums: two of each column, of rows 0 and 1, and of rows 2 and 3.
 #if defined(__AVX512BW__)
 using Sums = __m512i;
-constexpr int kSums = 2, kMost = 6;  // vectors of a panel, and rows at a time
+constexpr int kSums = 2, kMost = 8;  // vectors of a panel, and rows at a time
 inline Sums widen(const std::int8_t *at) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(at)));
 }
@@ -25,7 +25,7 @@ inline Sums add(Sums sums, Sums a, Sums b) {
 }
 #elif defined(__AVX2__)
 using Sums = __m256i;
-constexpr int kSums = 4, kMost = 2;
+constexpr int kSums = 4, kMost = 3;
 inline Sums widen(const std::int8_t *at) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(at)));
 }

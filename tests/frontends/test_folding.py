@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 from libdesc.registry import registry
-from optimizer.narrow import decoded
+from optimizer.integers import decoded
 from ptensor.blas import on_one_thread
 from tests.export.support import RUNTIME, Array, bare, graph_of
 from tests.frontends.support import agree, model, run_once

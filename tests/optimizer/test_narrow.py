@@ -1,231 +1,344 @@
-"""Quantised networks: integers stay integers, in every form in which a model says so."""
+"""f32 networks in bf16: ``precision="bf16"``, and bf16 forms that a tolerance may choose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
+from numpy.typing import NDArray
 
-import ops
-from libdesc import without_invoker
-from libdesc.preferences import Preferences
+from libdesc.registry import registry
+from ops import Conv2D, Floor, MatMul, Relu, Softmax
+from optimizer.choice.errors import Allowed
+from optimizer.choice.ilp import choose
+from optimizer.choice.problem import Problem
+from optimizer.joint import timed_variants
 from optimizer.narrow import narrow
-from tests.optimizer.graphs import operators, steps_of
-from tests.optimizer.quantised import NETWORKS, output_step, quantised, unoptimised
-from vtensor import Graph, Session
+from resolver.errors import Share
+from resolver.lowered import OpNode
+from tests.libraries.processes import printed
+from tests.optimizer.clocks import Drawn
+from tests.optimizer.graphs import extended_of
+from tests.optimizer.test_errors import least
+from tests.optimizer.test_widen import Net, conv_net, graph_of, input_of, transformer
+from vtensor import Session
+from vtensor.errors import InputError, LockError
+from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.planning.library_options import preferences_of
+from vtensor.runtime.planning import tuned
+from vtensor.runtime.planning.tolerance import has_instructions
+from vtensor.runtime.tuning import tuner as tuning
 
-IMAGE = {"N": 1, "C": 4, "H": 6, "W": 6}
+Array = NDArray[Any]
 
+NETWORKS = {"conv net": conv_net, "transformer": transformer}
 
-def number(g: Graph, value: float, dtype: str = "f4") -> VTensor:
-    return g.constant(np.array(value, dtype), "")
+#: Tests of bf16 kernels need a processor that has them.
+needs_bf16 = pytest.mark.skipif(not has_instructions("bf16"), reason="no instructions for bf16")
 
-
-def encoded(g: Graph, x: VTensor, scale: float = 0.1, zero: int = 7) -> VTensor:
-    y: VTensor = g.add(ops.QuantizeLinear("u8"), x, number(g, scale), number(g, zero, "u1"))
-    return y
-
-
-def decoded(g: Graph, x: VTensor, scale: float = 0.1, zero: int = 7) -> VTensor:
-    y: VTensor = g.add(ops.DequantizeLinear(), x, number(g, scale), number(g, zero, "u1"))
-    return y
+#: A rough bound of the relative error of these networks: each stored value has 8 bits.
+ROUGH = 0.05
 
 
-def of_integers(add: Callable[[Graph, VTensor], VTensor]) -> Graph:
-    g = Graph("integers")
-    g.output(add(g, g.input("x", IMAGE, "u8")))
-    return g.seal()
+@pytest.fixture
+def computing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let oneDNN say that it computes in bf16, whatever the processor."""
+    code = registry().libraries["onednn"].code
+    monkeypatch.setitem(code, "computes_handler", lambda _: True)
 
 
-def agrees(graph: Graph, optimize: Any = "all") -> list[str]:
-    """Check that a plan's answers are NumPy's on all that integers may be; return its steps."""
-    x = np.resize(np.arange(256, dtype=np.uint8), [*IMAGE.values()])
-    with (
-        Session(graph, threads=1, optimize=optimize) as session,
-        Session(graph, threads=1, optimize="none", libraries=["numpy"]) as plain,
-    ):
-        answers = zip(session.run(None, {"x": x}), plain.run(None, {"x": x}), strict=True)
-        for answer, expected in answers:
-            assert answer.dtype == expected.dtype
-            np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
-        return steps_of(session)
+def types_of(graph: Graph, op: str) -> list[str]:
+    """Return the types of the first outputs of a graph's nodes of an operator."""
+    nodes = [node for node in graph.nodes.values() if node.op_name == op]
+    return [graph.values[node.outputs[0]].dtype for node in nodes]
 
 
-# Whole networks
+def run(model: Any, feeds: Mapping[str, Array], **options: Any) -> Array:
+    with Session(model, threads=1, cache_dir=False, **options) as session:
+        return np.array(session.run(None, feeds)[0])
 
 
-def plan_of(model: Any, feeds: Any) -> tuple[list[str], int, Any]:
-    """Return the operators of a plan without Python, its Transforms, and its answer."""
-    with Session(model, threads=1) as session:
-        [answer] = session.run(None, feeds)
+def off(one: Array, other: Array) -> float:
+    return float(np.abs(one.astype("f8") - other.astype("f8")).max() / np.abs(one).max())
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_is_rounded_and_not_by_much(name: str) -> None:
+    model = NETWORKS[name]("f32")
+    feeds = input_of(model, "f32")
+    strict, y = run(model, feeds), run(model, feeds, precision="bf16")
+    assert y.dtype == strict.dtype == np.float32
+    assert 0 < off(strict, y) < ROUGH
+
+
+@needs_bf16
+def test_a_convolutional_network_is_converted_at_its_ends() -> None:
+    model = conv_net("f32")
+    with Session(model, threads=1, cache_dir=False, precision="bf16") as session:
         steps = session.plan.steps
-        assert not [step.op for step in steps if step.python]
-        names = [step.op for step in steps]
-        return [n for n in names if n != "Transform"], names.count("Transform"), answer
+        values = session.plan.graph.values
+        inner = [step for step in steps if not (step.is_transform or step.op == "Cast")]
+        stored = {values[name].dtype for step in inner for name in step.node.outputs}
+        assert stored == {"bf16"}
+        assert sum("Cast" in step.op for step in steps) == 2
+        assert len(session.conversions) <= 1
 
 
-@pytest.mark.parametrize("per_channel", [False, True], ids=["whole", "channels"])
-@pytest.mark.parametrize("types", ["u8 s8", "s8 s8", "u8 u8"])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_both_forms_of_a_network_are_one_plan(
-    name: str, types: str, per_channel: bool, tmp_path: Path
-) -> None:
-    network, (activations, weights) = NETWORKS[name](), types.split()
-    feeds, found = network.feeds(9), []
-    for form in ("qdq", "qoperator"):
-        model = quantised(network, tmp_path, form, activations, weights, per_channel)
-        steps, transforms, answer = plan_of(model, feeds)
-        assert transforms <= 3
-        [expected] = unoptimised(model, feeds)
-        assert np.abs(answer - expected).max() <= 1.01 * output_step(model)
-        found.append(steps)
-    assert found[0] == found[1]
-    assert not [step for step in found[0] if step.split(" ")[0] in ("Conv2D", "MatMul")]
+def test_the_default_rounds_nothing() -> None:
+    model = conv_net("f32")
+    feeds = input_of(model, "f32")
+    with Session(model, threads=1, cache_dir=False) as session:
+        [y] = session.run(None, feeds)
+        assert "narrow" not in session.plan.passes
+        assert {value.dtype for value in session.plan.graph.values.values()} == {"f32"}
+    assert np.array_equal(y, run(model, feeds, precision="f32"))
 
 
-@pytest.mark.parametrize("weights", ["s8", "u8"])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_dynamic_scales(name: str, weights: str, tmp_path: Path) -> None:
-    network = NETWORKS[name]()
-    model = quantised(network, tmp_path, "dynamic", weights=weights)
-    feeds = network.feeds(9)
-    steps, _, answer = plan_of(model, feeds)
-    [expected] = unoptimised(model, feeds)
-    np.testing.assert_allclose(answer, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
-    assert "Cast" not in " ".join(steps)
+@pytest.mark.parametrize("precision", ["bf17", "", None, 16])
+def test_another_precision_is_refused(precision: Any) -> None:
+    with pytest.raises(InputError, match=r"precision=.* must be one of f32, bf16"):
+        Session(conv_net("f32"), precision=precision)
 
 
-def test_without_kernels_a_network_runs_wide(tmp_path: Path) -> None:
-    network = NETWORKS["convolutions"]()
-    model, feeds = quantised(network, tmp_path, "qdq"), network.feeds(9)
-    integers = ("ConvInteger", "MatMulInteger")
-    with without_invoker(integers[0], "narrow"), without_invoker(integers[1], "narrow"):
-        steps, _, answer = plan_of(model, feeds)
-    [expected] = unoptimised(model, feeds)
-    assert np.abs(answer - expected).max() <= 1.01 * output_step(model)
-    assert not [step for step in steps if step.split(" ")[0] in integers]
+#: Two sessions in bf16, one in f32, under a cap: the warnings, and whether answers are equal.
+CAPPED = """
+import sys, warnings
+import numpy as np
+from vtensor import Session, limit_isa
+limit_isa("avx2")
+x = {"x": np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype("f")}
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    answers = []
+    for precision in ("bf16", "bf16", "f32"):
+        with Session(sys.argv[1], threads=1, cache_dir=False, precision=precision) as session:
+            answers.append(session.run(None, x)[0])
+            assert "narrow" not in session.plan.passes
+print(len(seen), str(seen[0].message), all(np.array_equal(answers[0], y) for y in answers))
+"""
 
 
-# What moves
-
-MOVERS: list[Callable[[Graph, VTensor], VTensor]] = [
-    lambda g, x: g.add(ops.MaxPool((2, 2), (2, 2)), x),
-    lambda g, x: g.add(ops.Reshape((("N", 1), ("A", 144))), x),
-    lambda g, x: g.add(ops.Rename((("N", "N"), ("H", "H"), ("W", "W"), ("C", "C"))), x),
-    lambda g, x: g.add(ops.Slice(("C",), (0,), (2,), (1,)), x),
-    lambda g, x: g.add(ops.Concat("C"), x, x),
-    lambda g, x: g.add(ops.Expand((("B", 2),)), x),
-    lambda g, x: g.add(ops.Tile((("H", 2),)), x),
-    lambda g, x: g.add(ops.Pad(("H",), (1, 1), value=0.0), x),
-    lambda g, x: g.add(ops.Resize(("H", "W"), (12, 12), (2.0, 2.0)), x),
-    lambda g, x: g.add(ops.DepthToSpace(2), x),
-    lambda g, x: g.add(ops.SpaceToDepth(2), x),
-    lambda g, x: g.add(ops.ReduceMax(("H", "W")), x),
-    lambda g, x: g.add(ops.Gather("C"), x, g.constant(np.array([2, 0]), "c")),
-]
-NAMES = [
-    *("MaxPool", "Reshape", "Rename", "Slice", "Concat", "Expand", "Tile", "Pad", "Resize"),
-    *("DepthToSpace", "SpaceToDepth", "ReduceMax", "Gather"),
-]
+def test_a_processor_without_bf16_is_warned_of_once(tmp_path: Path) -> None:
+    file = tmp_path / "net.onnx"
+    onnx.save(conv_net("f32"), file)
+    text = printed("-c", CAPPED, file)
+    assert text.startswith("1 precision='bf16': this processor, under its cap, has no instructions")
+    assert text.strip().endswith("True")
 
 
-@pytest.mark.parametrize("move", MOVERS, ids=NAMES)
-def test_what_only_moves_moves_integers(move: Callable[[Graph, VTensor], VTensor]) -> None:
-    graph = of_integers(lambda g, x: encoded(g, move(g, decoded(g, x))))
-    assert not {"QuantizeLinear", "DequantizeLinear"} & {*operators(narrow(graph))}
-    agrees(graph)
+@pytest.mark.usefixtures("computing")
+def test_ends_indices_and_jumps_stay_wide() -> None:
+    """A Softmax at the end is in f32, and so is what decides indices; Relu goes with a product."""
+    g = Graph("ends")
+    x = g.input("x", {"N": 2, "C": 4, "H": 5, "W": 5})
+    w = g.constant(np.ones((4, 4, 3, 3), np.float32), "O I h w")
+    y = g.add(Relu(), g.add(Conv2D(), x, w))
+    g.output(g.add(Softmax(("C",)), y), "y")
+    g.output(g.add(Floor(), g.add(Conv2D(), y, w)), "floor")
+    narrowed = narrow(g)
+    assert types_of(narrowed, "Conv2D") == ["bf16", "bf16"]
+    assert types_of(narrowed, "Relu") == ["bf16"]
+    assert types_of(narrowed, "Softmax") == types_of(narrowed, "Floor") == ["f32"]
+    casts = [node for node in narrowed.nodes.values() if node.op_name == "Cast"]
+    assert len(casts) == 3  # of x, of the Relu for the Softmax, of the last convolution
 
 
-@pytest.mark.parametrize("move", MOVERS, ids=NAMES)
-def test_a_dequantization_sinks_below_what_moves(move: Callable[[Graph, VTensor], VTensor]) -> None:
-    graph = of_integers(lambda g, x: g.add(ops.Sigmoid(), move(g, decoded(g, x))))
-    assert operators(narrow(graph))[-2:] == ["DequantizeLinear", "Sigmoid"]
-    agrees(graph)
+@pytest.mark.usefixtures("computing")
+def test_a_graph_without_products_is_the_same_object() -> None:
+    net = Net("f32")
+    net.add("Tanh", net.add("Add", "x", net.weight(4)), out="y")
+    graph = graph_of(net.model({"x": [3, 4]}, {"y": [3, 4]}))
+    assert narrow(graph) is graph
 
 
-def test_other_codes_stay() -> None:
-    """The twin: a scale or a zero point that differs is no code that cancels."""
-    for scale, zero in ((0.2, 7), (0.1, 8)):
-        graph = of_integers(lambda g, x, s=scale, z=zero: encoded(g, decoded(g, x), s, z))  # type: ignore[misc]
-        assert operators(narrow(graph)) == ["DequantizeLinear", "QuantizeLinear"]
-        agrees(graph)
+@pytest.mark.usefixtures("computing")
+def test_parameters_of_a_normalization_stay_wide() -> None:
+    graph = narrow(graph_of(transformer("f32")))
+    nodes = [node for node in graph.nodes.values() if node.op_name == "LayerNormalization"]
+    assert nodes
+    for node in nodes:
+        x, scale = (graph.values[name] for name in node.inputs[:2])
+        assert (x.dtype, graph.values[node.outputs[0]].dtype) == ("bf16", "bf16")
+        assert scale.dtype in ("f32", "bf16")
 
 
-def test_parts_of_other_codes_are_requantised_one_by_one() -> None:
-    def joined(g: Graph, x: VTensor) -> VTensor:
-        parts = decoded(g, x), decoded(g, x, 0.2)
-        return encoded(g, g.add(ops.Concat("C"), *parts))
+@needs_bf16
+def test_constants_are_rounded_as_by_ml_dtypes() -> None:
+    """A product with a matrix of ones shows the constants."""
+    weights = np.random.default_rng(1).standard_normal((64, 32)).astype(np.float32)
+    g = Graph("ones")
+    x = g.input("x", {"N": 64, "K": 64})
+    g.output(g.add(MatMul("K"), x, g.constant(weights, "K M")), "y")
+    y = run(g, {"x": np.eye(64, dtype=np.float32)}, precision="bf16")
+    assert np.array_equal(y, weights.astype(ml_dtypes.bfloat16).astype(np.float32))
 
-    graph = of_integers(joined)
-    assert sorted(operators(narrow(graph))) == ["Concat", "DequantizeLinear", "QuantizeLinear"]
-    agrees(graph)
+
+def large_net(path: Path) -> Path:
+    """Write a model whose weights are too large to be saved in a cache entry."""
+    net = Net("f32")
+    x = net.add("Relu", net.add("MatMul", "x", net.weight(512, 1024)))
+    net.add("MatMul", x, net.weight(1024, 512), out="y")
+    onnx.save(net.model({"x": ["batch", 512]}, {"y": ["batch", 512]}), path)
+    return path
 
 
-def test_a_value_is_dequantised_for_each_reader() -> None:
-    def read_thrice(g: Graph, x: VTensor) -> VTensor:
-        y = decoded(g, x)
-        pooled = encoded(g, g.add(ops.MaxPool((2, 2), (2, 2)), y))
-        g.output(pooled, "pooled")
-        g.output(encoded(g, y), "same")
-        last: VTensor = g.add(ops.Sigmoid(), y)
-        return last
+@needs_bf16
+def test_a_plan_in_bf16_comes_from_the_cache(tmp_path: Path) -> None:
+    file, cache = large_net(tmp_path / "net.onnx"), tmp_path / "cache"
+    x = np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32)
+    answers, cached = list[Array](), list[bool]()
+    for precision in ("bf16", "bf16", "f32"):
+        options: Any = {"threads": 1, "cache_dir": cache, "precision": precision}
+        with Session(file, deterministic=True, **options) as session:
+            answers.append(np.array(session.run(None, {"x": x})[0]))
+            cached.append(session.plan.origin.cached)
+    assert cached == [False, True, False]
+    assert np.array_equal(answers[0], answers[1])
+    assert 0 < off(answers[2], answers[0]) < ROUGH
 
-    graph = of_integers(read_thrice)
-    assert sorted(operators(narrow(graph))) == [
-        "DequantizeLinear",
-        "Identity",
-        "MaxPool",
-        "Sigmoid",
+
+@needs_bf16
+def test_a_lock_file_fixes_the_precision(tmp_path: Path) -> None:
+    model, lock = conv_net("f32"), tmp_path / "plan.toml"
+    feeds = input_of(model, "f32")
+    with Session(model, threads=1, cache_dir=False, precision="bf16") as session:
+        [y] = session.run(None, feeds)
+        session.lock().write(lock)
+    assert 'precision = "bf16"' in lock.read_text()
+    assert np.array_equal(run(model, feeds, plan=lock), y)
+    with pytest.raises(InputError, match="precision: plan= fixes this already"):
+        Session(model, plan=lock, precision="bf16")
+    other = tmp_path / "other.toml"
+    other.write_text(lock.read_text().replace('precision = "bf16"', 'precision = "f31"'))
+    with pytest.raises(LockError, match="must be one of f32, bf16"):
+        Session(model, plan=other)
+    with Session(model, threads=1, cache_dir=False) as session:
+        assert "precision" not in session.lock().text()
+
+
+@needs_bf16
+def test_a_network_in_f16_may_run_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where f16 has no kernels."""
+    code = registry().libraries["onednn"].code
+    monkeypatch.setitem(code, "computes_handler", lambda dtype: dtype != "f16")
+    model, exact = conv_net("f16"), conv_net("f32")
+    with Session(model, threads=1, cache_dir=False, precision="bf16") as session:
+        [y] = session.run(None, input_of(model, "f16"))
+        convolutions = [step for step in session.plan.steps if "Conv" in step.op]
+        values = session.plan.graph.values
+        assert {values[step.node.outputs[0]].dtype for step in convolutions} == {"bf16"}
+    assert y.dtype == np.float16
+    assert 0 < off(run(exact, input_of(exact, "f32")), y) < ROUGH
+
+
+class Keen(Drawn):
+    """Times by which rounded forms are faster than all others."""
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Return the time of a node."""
+        return 1 if "bf16" in str(node.variant.layouts) else 1000
+
+
+def rounded(session: Session) -> list[str]:
+    """Return the nodes that read or make bf16."""
+    return [
+        node.name
+        for node in session.plan.graph.operators
+        if any("bf16" in str(layout) for layout in node.variant.layouts)
     ]
-    agrees(graph)
 
 
-@pytest.mark.parametrize("pin", [{"MaxPool": "onednn"}, {"DequantizeLinear": "eigen"}])
-def test_pinned_nodes_stay(pin: dict[str, str]) -> None:
-    graph = of_integers(lambda g, x: encoded(g, MOVERS[0](g, decoded(g, x))))
-    assert len(operators(narrow(graph, preferences_of(pin=pin)))) == 3
+@needs_bf16
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("tolerance", [1e-5, 4e-3, 0.05])
+def test_a_tolerance_admits_as_much_rounding_as_fits(
+    name: str, tolerance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "Tuner", lambda *_: Keen(1))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [1] * len(plans)))
+    model, lock = NETWORKS[name]("f32"), tmp_path / "plan.toml"
+    feeds = input_of(model, "f32", seed=11)
+    options: Any = {"threads": 1, "cache_dir": False, "tolerance": tolerance}
+    with Session(model, tune=True, **options) as session:
+        [y] = session.run(None, feeds)
+        count, nodes = len(rounded(session)), len(session.plan.graph.operators)
+        session.lock().write(lock)
+        assert set(rounded(session)) <= {
+            node.name for node in session.plan.graph.operators if node.variant.inexact
+        }
+    assert off(run(model, feeds), y) <= tolerance
+    assert count == 0 if tolerance == 1e-5 else count > 0 if tolerance == 0.05 else count < nodes
+    with Session(model, plan=lock, **options) as session:
+        assert np.array_equal(session.run(None, feeds)[0], y)
+        assert len(rounded(session)) == count
 
 
-def test_what_is_delivered_stays() -> None:
-    def delivered(g: Graph, x: VTensor) -> VTensor:
-        y = decoded(g, x)
-        g.output(y, "numbers")
-        return encoded(g, MOVERS[0](g, y))
+@dataclass(frozen=True)
+class Said:
+    """A meter by which each bf16 form is off by 2**-9 of its own, and gains are drawn."""
 
-    graph = of_integers(delivered)
-    assert sorted(operators(narrow(graph))) == ["DequantizeLinear", "MaxPool"]
-    agrees(graph)
+    seed: int
 
+    def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
+        return [self.share(node) for node in nodes]
 
-def test_a_border_is_no_integer() -> None:
-    """A number between two steps cannot be put around integers below a dequantization."""
-    pad = ops.Pad(("H",), (1, 1), value=0.123)
-    graph = of_integers(lambda g, x: g.add(pad, decoded(g, x)))
-    assert operators(narrow(graph)) == ["DequantizeLinear", "Pad"]
-    agrees(graph)
+    def share(self, node: OpNode) -> Share:
+        gain = float(np.random.default_rng((self.seed, *node.name.encode())).uniform(0.1, 2))
+        error = 2.0**-9
+        return Share(node.name, node.variant.kernel, error, gain, ((error, 1.0),), ((1.0, gain),))
 
 
-@pytest.mark.parametrize("level", ["none", "all", ("all", "-narrow")])
-def test_constants_of_integers_are_constants_at_every_level(level: Any) -> None:
-    def add(g: Graph, x: VTensor) -> VTensor:
-        w = g.constant(np.arange(-8, 8, dtype=np.int8).reshape(4, 4), "O I")
-        scale = g.constant(np.linspace(0.1, 0.4, 4, dtype=np.float32), "O")
-        y = g.add(ops.Sigmoid(), decoded(g, x))
-        numbers = g.add(ops.DequantizeLinear(), w, scale)
-        numbers = g.add(ops.Rename((("I", "C"),)), numbers)
-        last: VTensor = g.add(ops.MatMul("C"), y, numbers)
-        return last
+@needs_bf16
+@pytest.mark.parametrize("seed", range(6))
+def test_the_program_chooses_types_as_brute_force_does(seed: int) -> None:
+    """Library, layouts, kernel and type of two convolutions and the Relu between."""
+    g = Graph("tiny")
+    x = g.input("x", {"N": 1, "C": 16, "H": 6, "W": 6})
+    w = [g.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w", f"w{i}") for i in range(2)]
+    g.output(g.add(Conv2D(), g.add(Relu(), g.add(Conv2D(), x, w[0])), w[1]), "y")
+    graph, clock = extended_of(g), Drawn(seed, unknown=0)
+    variants = timed_variants(graph, clock, inexact=True, rounded=True)
+    assert any("bf16" in str(v.layouts) for of_node in variants.values() for v in of_node)
+    least_with = list[int]()
+    for budget in (0.0, 2.0**-9, 1.0):
+        problem = Problem.of(graph, variants, clock, allowed=Allowed(1.0, budget, Said(seed)))
+        choice = choose(problem, "time")
+        assert problem.fits(choice.chosen)
+        least_with.append(problem.time_cost(choice.chosen))
+        assert least_with[-1] == least(problem)
+    assert least_with == sorted(least_with, reverse=True)
 
-    steps = agrees(of_integers(add), optimize=level)
-    assert len([step for step in steps if "DequantizeLinear" in step]) == 1
+
+#: The lower halves that are tried with each upper half of an f32.
+LOWS = np.array([0, 1, 0x4000, 0x7FFF, 0x8000, 0x8001, 0xC000, 0xFFFF], np.uint32)
 
 
-def test_a_graph_without_integers_is_the_same() -> None:
-    g = Graph("floats")
-    g.output(g.add(ops.Relu(), g.input("x", IMAGE)))
-    assert operators(narrow(g.seal(), Preferences())) == ["Relu"]
+def every_float() -> Array:
+    """Return f32 with each of the 2**16 upper halves."""
+    bits = (np.arange(1 << 16, dtype=np.uint32)[:, None] << 16) | LOWS
+    return bits.reshape(-1).view(np.float32)
+
+
+@pytest.mark.parametrize("how", ["N:bf16", "N8n:bf16"])
+@pytest.mark.parametrize("library", ["onednn", "numpy"])
+def test_a_transformer_rounds_as_ml_dtypes_does(library: str, how: str) -> None:
+    """A NaN stays one of the same sign. oneDNN makes 0 of numbers that bf16 kernels take for 0."""
+    from tests.libraries.transforming import transformed
+
+    x = every_float()
+    with np.errstate(all="ignore"):
+        want = x.astype(ml_dtypes.bfloat16).view(np.uint16)
+        nan, small = np.isnan(x), (np.abs(x) < np.finfo(np.float32).tiny) & (x != 0)
+    y = transformed(library, x, "N", how).view(np.uint16)
+    exact = ~nan & ~small if library == "onednn" else ~nan
+    assert np.array_equal(y[exact], want[exact])
+    assert ((y[nan] & 0x7FFF) > 0x7F80).all()
+    assert np.array_equal(y >> 15, want >> 15)
+    assert ((y[small] == want[small]) | (y[small] & 0x7FFF == 0)).all()
