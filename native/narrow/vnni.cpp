@@ -28,7 +28,9 @@ void rows_by_panels(const Block &block, Index first) {
     const std::byte *left = block.left + first * block.left_stride;
     const std::int8_t *right = block.right;
     __m512i sums[kCount][kPanels];
+#pragma GCC unroll 16
     for (int row = 0; row < kCount; ++row)
+#pragma GCC unroll 2
         for (int panel = 0; panel < kPanels; ++panel) sums[row][panel] = _mm512_setzero_si512();
     for (Index group = 0; group < block.groups; ++group, right += kUnit, left += kGroup) {
         __m512i columns[kPanels];
@@ -45,7 +47,9 @@ void rows_by_panels(const Block &block, Index first) {
                 add(sums[row][panel], factor, columns[panel]);
         }
     }
+#pragma GCC unroll 16
     for (int row = 0; row < kCount; ++row)
+#pragma GCC unroll 2
         for (int panel = 0; panel < kPanels; ++panel)
             _mm512_storeu_si512(block.sums + (first + row) * kColumns + panel * kPanel,
                                 sums[row][panel]);
