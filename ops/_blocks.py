@@ -89,7 +89,7 @@ def unpacked(array: Array, bits: int) -> Array:
     """
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = array[..., np.newaxis] >> shifts & np.uint8((1 << bits) - 1)
-    return codes.reshape(*array.shape[:-1], -1)
+    return codes.reshape(*array.shape[:-1], array.shape[-1] * len(shifts))
 
 
 def packed(codes: Array, bits: int, block: int) -> Array:
@@ -121,15 +121,17 @@ def along(node: NodeReader, dim: str, depth: int, taken: Sequence[str], size: in
     return Packed(dim, depth, block, byte, size, ())
 
 
-def repacked(node: NodeReader, dim: str, indices: tuple[int, int, int]) -> Packed | None:
+def repacked(
+    node: NodeReader, x: VTensor, dim: str, indices: tuple[int, int, int]
+) -> Packed | None:
     """Return constant integers with blocks along ``dim``, packed; None if they are not such.
 
     Args:
         node: the ONNX node, which has a ``block_size``.
+        x: the integers, an input of the node.
         dim: the dim of the integers along which there are blocks.
         indices: the inputs of the integers, their scales and their zero points.
     """
-    x = node.input(indices[0])
     given = [constant(node, index) if node.has(index) else None for index in indices]
     integers, scales, zeros = given
     if integers is None or scales is None or (zeros is None and node.has(indices[2])):
@@ -170,7 +172,7 @@ def read_dequantized(node: NodeReader) -> VTensor | None:
         return None
     if node.element_type("output_dtype") not in ("", scale.dtype):
         return None
-    weights = repacked(node, node.axis(int(node.attribute("axis", 1)), x), (0, 1, 2))
+    weights = repacked(node, x, node.axis(int(node.attribute("axis", 1)), x), (0, 1, 2))
     if weights is None:
         return None
     op = named("DequantizeBlocks")(depth=weights.depth, **weights.names)

@@ -114,10 +114,29 @@ class MatMulInteger:
         return one_output(ctx, self, [a, b, *zeros], dims, "s32")
 
 
+def _slides(op: ConvInteger, x: VTensor, w: VTensor, *_: VTensor) -> bool:
+    """Return whether image and kernel have the same spatial dims, one to three."""
+    image, kernel = set(x.dims) - {*"NC"}, set(w.dims) - {*"GOI"}
+    return bool(image) and image <= {*"DHW"} and kernel == {dim.lower() for dim in image}
+
+
+def _centers(op: ConvInteger, x: VTensor, w: VTensor, *zeros: VTensor) -> bool:
+    """Return whether there are two zero points or none, the kernel's along its outputs."""
+    return not zeros or (
+        len(zeros) == 2
+        and not zeros[0].dims
+        and zeros[1].dims.items() <= {(dim, w.dims.get(dim)) for dim in "GO"}
+    )
+
+
 @operator(
     "ConvInteger",
     dims={"x": "N C *", "w": "G? O I *", "zeros": "*", "y": "N C *"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
+    holds=[
+        (_slides, "image and kernel have one to three spatial dims, the same ones"),
+        (_centers, "zero points are x's, of no dims, and w's, of no dims or of its outputs"),
+    ],
     traits=[Cost(lambda op, x, w, *more: cost(op, x, w, more[-1])), Linear({"w": {"C": "G O"}})],
     onnx=Spelling("ConvInteger", 10, read_conv, convolution_names, write=write_conv),
 )

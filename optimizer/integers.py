@@ -105,8 +105,9 @@ class _Code(NamedTuple):
         """Return the integer that stands for exactly this number; None if there is none."""
         low, high = integer_range(self.dtype)
         [scale], [zero] = self.scale, self.zero
-        step = round(number / scale) + zero if abs(number) < abs(scale) * 2.0**31 else low - 1
-        return step if low <= step <= high and (step - zero) * scale == number else None
+        step = round(number / scale) + zero if abs(number) < scale * 2.0**31 else low - 1
+        exact = np.float32((step - zero) * scale) == np.float32(number)
+        return step if exact and low <= step <= high else None
 
     def nearest(self, number: float) -> float:
         """Return the integer to which a number is quantized."""
@@ -124,12 +125,14 @@ class _Narrowing:
         readers: the makers and readers of its values.
         constants: its constants.
         preferences: which nodes are pinned, and which libraries may be used.
+        places: the index of each node of the given graph, by its name.
     """
 
     graph: Graph
     readers: Readers
     constants: Originals
     preferences: Preferences
+    places: Mapping[str, int]
 
     @classmethod
     def of(cls, graph: Graph, preferences: Preferences) -> _Narrowing:
@@ -143,7 +146,8 @@ class _Narrowing:
             nodes=dict(graph.nodes),
             merged=dict(graph.merged),
         )
-        return cls(changed, Readers(changed), constants, preferences)
+        places = {name: place for place, name in enumerate(graph.nodes)}
+        return cls(changed, Readers(changed), constants, preferences, places)
 
     def moved(self) -> Graph:
         """Move quantizations up and dequantizations down as far as possible, and return the graph
@@ -210,7 +214,7 @@ class _Narrowing:
         if mover is None or code is None or code.dims or self.readers.only(source) is not node:
             return
         taken = self._taken(mover)
-        if taken is None or any(mover.inputs[at] in self.constants for at in taken):
+        if taken is None or not all(self._may_raise(mover.inputs[at]) for at in taken):
             return
         names = {at: self._free(f"{mover.inputs[at]}:{code.dtype}") for at in taken}
         known = {mover.inputs[at]: name for at, name in names.items()}
@@ -231,6 +235,15 @@ class _Narrowing:
             self._add(made)
             yield made
         self._add(replace(moved, outputs=node.outputs))
+
+    def _may_raise(self, value: str) -> bool:
+        """Return whether a value may be quantized before it is moved: no other node needs it."""
+        maker = self.readers.maker(value)
+        if value in self.constants or (maker is not None and _decodes(maker)):
+            return value not in self.constants
+        others = self.readers.every(value)
+        alone = len(others) == 1 and not self.readers.delivered(value)
+        return alone or all(info_of(node.op).trait(Moves) for node in others)
 
     def _cancel(self) -> None:
         """Remove each quantization of a dequantized value with the same code."""
@@ -485,8 +498,8 @@ class _Narrowing:
         """
         if merge:
             self._merge(back=True)
-        nodes: dict[str, Node] = {}
-        for node in self._nodes():
+        nodes, last = dict[str, Node](), len(self.places)
+        for node in sorted(self._nodes(), key=lambda node: self.places.get(node.name, last)):
             waiting = [node]
             while waiting:
                 last = waiting[-1]
@@ -510,16 +523,17 @@ def _parts(before: Mapping[str, int], after: Mapping[str, int], dim: str) -> lis
 
     >>> _parts({"O": 6, "I": 4}, {"G": 2, "O": 3, "I": 4}, "O")
     ['G', 'O']
+    >>> _parts({"O": 6, "I": 1}, {"G": 6, "O": 1, "I": 1}, "O")
+    ['G', 'O']
     """
     names, sizes = list(before), list(before.values())
     outer, place = prod(sizes[: names.index(dim)]), 1
-    parts, size = list[str](), 1
+    parts, begin, size = list[str](), -1, 1
     for name, count in after.items():
-        if place >= outer and size < before[dim]:
+        own = name == dim or name not in before
+        if place >= outer and (size < before[dim] or (own and count == 1 and parts)):
+            begin = begin if parts else place
             parts.append(name)
             size *= count
         place *= count
-    starts = (
-        prod([after[name] for name in list(after)[: list(after).index(parts[0])]]) if parts else 0
-    )
-    return parts if starts == outer and size == before[dim] else []
+    return parts if begin == outer and size == before[dim] else []

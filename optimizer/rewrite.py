@@ -72,6 +72,8 @@ def rewrite(
         if (rules is None or name in rules) and name not in off and rule.early == early:
             for pattern in rule.roots:
                 by_root[pattern.op].append((rule, pattern))
+    if not by_root:
+        return graph
     rewritten = replace(
         graph,
         values=dict(graph.values),

@@ -38,6 +38,10 @@ WIDE = "f32"
 #: The two sides of the cut, as names that no node has.
 WIDE_SIDE, NARROW_SIDE = "\0wide", "\0narrow"
 
+#: As how many conversions one counts of a value that is computed of constants alone: it is as
+#: large as weights are, and saves conversions of at most two operands around them.
+WEIGHTS = 3
+
 #: More conversions than any graph has.
 _ENDLESS = 1 << 30
 
@@ -199,17 +203,20 @@ class Link(NamedTuple):
         value: its name.
         maker: the side or the name of the node that makes it.
         readers: the sides or names of the nodes that read it.
+        weight: as how many conversions a conversion of it counts.
     """
 
     value: str
     maker: str
     readers: Sequence[str]
+    weight: int = 1
 
     def cost(self, chosen: Collection[str]) -> int:
-        """Return the number of conversions of the value if the nodes in ``chosen`` are on one side,
-        and all others on the other.
+        """Return as how many conversions the value counts if the nodes in ``chosen`` are on one
+        side, and all others on the other.
         """
-        return any((reader in chosen) != (self.maker in chosen) for reader in self.readers)
+        apart = any((reader in chosen) != (self.maker in chosen) for reader in self.readers)
+        return self.weight * apart
 
 
 def _links(graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str]) -> Iterator[Link]:
@@ -221,15 +228,19 @@ def _links(graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str])
         sides: the sides of the nodes that cannot choose.
     """
     makers, readers = dict[str, str](), defaultdict[str, list[str]](list)
+    weights = set[str]()
     for name, node in touching.items():
         makers |= dict.fromkeys(node.outputs, sides.get(name, name))
+        if all(value in graph.constants or value in weights for value in node.inputs):
+            weights.update(node.outputs)
         for value in node.inputs:
             readers[value].append(sides.get(name, name))
     for value in graph.outputs.values():
         readers[value].append(NARROW_SIDE)
     for value, names in readers.items():
         if graph.values[value].dtype in NARROW and value not in graph.constants:
-            yield Link(value, makers.get(value, NARROW_SIDE), names)
+            weight = WEIGHTS if value in weights else 1
+            yield Link(value, makers.get(value, NARROW_SIDE), names, weight)
 
 
 def _linked(
@@ -272,7 +283,7 @@ def fewest(links: Iterable[Link], chosen: str, others: str) -> set[str]:
     room: dict[object, dict[object, int]] = defaultdict(lambda: defaultdict(int))
     for link in links:
         up, down = (link.value, "widened"), (link.value, "narrowed")
-        room[up][link.maker] = room[link.maker][down] = 1
+        room[up][link.maker] = room[link.maker][down] = link.weight
         for reader in link.readers:
             room[reader][up] = room[down][reader] = _ENDLESS
     while True:

@@ -27,10 +27,8 @@ SECOND, THIRD = Expression(2), Expression(3)
 ORDER = ("sum", "scale", "bias", "other", "other_zero", "other_scale", "bounds", "step", "zero")
 
 
-def _rounded(steps: Expression, dtype: str, *zero: Expression) -> Expression:
+def _bytes(steps: Expression, dtype: str) -> Expression:
     low, high = integer_range(dtype)
-    for shift in zero:
-        steps = (steps + shift).apply("round")
     return steps.max(low).min(high).to(dtype)
 
 
@@ -43,12 +41,13 @@ def _patterns() -> Iterator[tuple[tuple[str, ...], str, Expression]]:
     yield ("scale",), "s32", X.to("f32") * OTHER
     decoded = (OTHER.to("f32") - SECOND.to("f32")) * THIRD
     yield ("other", "other_zero", "other_scale"), "f32", X + decoded
+    scaled = (X.to("f32") * OTHER).apply("round")
+    divided = (X.to("f32") / OTHER.to("f32")).to("f32").apply("round")
     for dtype in BYTES:
-        scaled = (X.to("f32") * OTHER).apply("round")
-        divided = (X.to("f32") / OTHER.to("f32")).to("f32").apply("round")
-        for takes, name, steps in (("s32", "scale", scaled), ("f32", "step", divided)):
-            yield (name,), takes, _rounded(steps, dtype)
-            yield (name, "zero"), takes, _rounded(steps, dtype, SECOND)
+        yield ("scale",), "s32", _bytes(scaled, dtype)
+        yield ("scale", "zero"), "s32", _bytes(scaled + SECOND, dtype)
+        yield ("step",), "f32", _bytes(divided, dtype)
+        yield ("step", "zero"), "f32", _bytes((divided + SECOND).apply("round"), dtype)
 
 
 #: By what a follower computes, the stages of its operands.

@@ -31,7 +31,7 @@ def panels(order: Sequence[str], column: str, row: str, dtype: str) -> Layout:
         dtype: the element type. Unsigned bytes are stored minus 128, as signed ones.
 
     >>> panels(["N", "K"], "N", "K", "u8")
-    Layout('NKN16n4k:s8(zero=-128)')
+    Layout('NK16n4k:s8(zero=-128)')
     """
     axes = [*((dim, 0) for dim in order), (column, PANEL), (row, GROUP)]
     return Layout.of_axes(axes, Encoding("s8", zero=-128) if dtype == "u8" else None)
@@ -71,7 +71,8 @@ class MatMul(Routine):
         if not (left.num_elements and right.num_elements):
             raise Decline("an operand has no elements")
         self.over, self.zeros = over, len(zeros)
-        self.groups = batch, rows, columns, _ = Groups.of(left, right, over)
+        self.groups = Groups.of(left, right, over)
+        batch, columns = self.groups.batch, self.groups.columns
         for factor, zero in zip((left, right), zeros, strict=False):
             whole = {dim: size for dim, size in factor.dims.items() if dim != over}
             if zero.num_elements != 1 and dict(zero.dims) != whole:

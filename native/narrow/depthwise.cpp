@@ -99,7 +99,6 @@ public:
         demand(call.weights_zeros == 0 || call.weights_zeros == 1 ||
                    call.weights_zeros == call.outputs,
                "weights have one zero point, or one for each output");
-        is_signed(call.src_type);
         for (Index z = 0; z < call.taps[0]; ++z)
             for (Index y = 0; y < call.taps[1]; ++y)
                 for (Index x = 0; x < call.taps[2]; ++x)

@@ -55,13 +55,14 @@ results.)");
 
 Args:
     instructions: one of ``instructions()``.
-    batch, left_steps, right_steps: the batch's sizes, and steps along them in whole matrices.
-    rows, columns, depth: sizes of a matrix of results, and the number of products in a sum.
+    batch, left_steps, right_steps: the batch's sizes, and steps along them in matrices.
+    rows, columns, depth: sizes of a matrix of results; number of products in a sum.
     left_type, right_type: u8 or s8. Rows of left are dense.
     right: "rows" or "columns" if those are dense, or "panels". These are panels of 16
-        columns, groups of 4 rows, 16 columns, 4 rows, as signed bytes; u8 is stored minus 128.
-    left_zeros, right_zeros: elements of the zero points: 0 if there is none, 1, or one for
-        each row of all left, or column of all right matrices.
+        columns, groups of 4 rows, 16 columns, 4 rows, as signed bytes; u8 is stored minus
+        128.
+    left_zeros, right_zeros: elements of the zero points: 0 if there is none, 1, or one
+        for each row of all left, or column of all right matrices.
     stages: what follows the sums, in the order of this list, as (name, element type, number
         of elements) of an operand with one element or one for each column: "sum" is added
         as s32; "scale" multiplies the sum as f32; "bias" is added; "other", like dst, is
@@ -93,10 +94,10 @@ Slots: left, right, zero points if any, operands of stages, dst, scratch if need
             R"(Make a kernel for a convolution of bytes over three spatial dims, channels last.
 
 Args:
-    src, dst, taps, strides, dilations, begin: a number for each spatial dim; begin are the
-        pads before the image, which stand for src's zero point.
-    weights: "panels" for each group, whose rows are taps, each with a group's channels padded
-        to a multiple of 4; or "plain": groups, outputs, taps, channels.
+    src, dst, taps, strides, dilations, begin: a number for each spatial dim; begin are
+        the pads before the image, which stand for src's zero point.
+    weights: "panels" for each group, whose rows are taps, each with a group's channels
+        padded to a multiple of 4; or "plain": groups, outputs, taps, channels.
     weights_zeros: 0, 1, or the number of outputs.
 
 Other arguments and slots as for product, with src as left and weights as right.)");

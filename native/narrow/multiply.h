@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "eigen/check.h"
 #include "eigen/step.h"
 #include "ending.h"
 #include "sums.h"
@@ -17,6 +18,11 @@ struct Range {
     Index begin, end;
     Index count() const { return end - begin; }
 };
+
+inline bool is_signed(const std::string &type) {
+    eigen::demand(type == "u8" || type == "s8", "factors are u8 or s8");
+    return type == "s8";
+}
 
 inline Index up(Index size, Index unit) { return (size + unit - 1) / unit * unit; }
 

@@ -15,11 +15,6 @@ namespace vtensor::narrow {
 using eigen::demand;
 using eigen::times;
 
-inline bool is_signed(const std::string &type) {
-    demand(type == "u8" || type == "s8", "factors are u8 or s8");
-    return type == "s8";
-}
-
 // Addresses of the operands; null for a missing zero point of the left factor.
 struct Operands {
     const std::uint8_t *left, *right, *left_zeros, *right_zeros;

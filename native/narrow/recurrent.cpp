@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "eigen/parallel.h"
 #include "eigen/recurrence.h"
@@ -47,6 +48,31 @@ struct Grid {
     }
 };
 
+// Stores n quantized numbers minus `less`, and returns their sum. In one loop, GCC would branch on
+// the bounds, and so make no loop of vectors.
+template <class Item>
+std::int32_t quantize(const float *x, Index n, const Grid &grid, float less, std::byte *to) {
+    constexpr Index kTile = 256;
+    auto *items = reinterpret_cast<Item *>(to);
+    const float scale = grid.scale, zero = grid.zero;
+    std::int32_t sum = 0;
+    for (Index first = 0; first < n; first += kTile) {
+        const Index count = std::min(kTile, n - first);
+        alignas(kLine) float codes[kTile];
+        for (Index i = 0; i < count; ++i) {
+            const float step = std::nearbyint(x[first + i] / scale) + zero;
+            const float above = step > 0.0F ? step : 0.0F;  // 0 for NaN
+            codes[i] = (above < kMost ? above : kMost) - less;
+        }
+        for (Index i = 0; i < count; ++i) {
+            const auto code = static_cast<std::int32_t>(codes[i]);
+            items[first + i] = static_cast<Item>(code);
+            sum += code;
+        }
+    }
+    return sum;
+}
+
 // Rows of quantized numbers, as a kind of instructions reads them.
 struct Codes {
     const Kind *kind;
@@ -65,41 +91,41 @@ struct Codes {
 
     void write(Index row, const float *x, const Grid &grid) const {
         std::byte *to = rows + row * stride;
-        sums[row] = kind->form == Form::words ? store<std::int16_t>(x, grid, grid.zero, to)
-                                              : store<std::uint8_t>(x, grid, 0, to);
-    }
-
-private:
-    template <class Item>
-    std::int32_t store(const float *x, const Grid &grid, float less, std::byte *to) const {
-        auto *items = reinterpret_cast<Item *>(to);
-        const float scale = grid.scale, zero = grid.zero;
-        std::int32_t sum = 0;
-#pragma GCC ivdep
-        for (Index i = 0; i < depth; ++i) {
-            const float step = std::nearbyint(x[i] / scale) + zero;
-            const float above = step > 0.0F ? step : 0.0F;  // 0 for NaN
-            const auto code = static_cast<std::int32_t>((above < kMost ? above : kMost) - less);
-            items[i] = static_cast<Item>(code);
-            sum += code;
-        }
-        return sum;
+        sums[row] = kind->form == Form::words
+                        ? quantize<std::int16_t>(x, depth, grid, grid.zero, to)
+                        : quantize<std::uint8_t>(x, depth, grid, 0, to);
     }
 };
 
-// The weights of one direction, by which x or the state is multiplied.
+using Floats = float __attribute__((vector_size(kPanel * 4)));
+using Signed = std::int32_t __attribute__((vector_size(kPanel * 4)));
+using Unsigned = std::uint32_t __attribute__((vector_size(kPanel * 4)));
+
+template <class To>
+[[gnu::always_inline]] inline To load(const void *from) {
+    To value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+// What belongs to the 16 columns of a panel. Columns that do not count have zeros.
+struct Columns {
+    alignas(kLine) std::uint32_t sums[kPanel];  // of the elements, each minus its zero point
+    alignas(kLine) std::uint32_t zeros[kPanel];
+    alignas(kLine) float scales[kPanel];
+};
+
+// The weights of one direction, by which x or the state is multiplied. The panels of a gate, then
+// those of the next.
 struct Weights {
     const std::int8_t *panels;
-    const float *scales;
-    const std::int8_t *zeros;
+    Columns *columns;  // of each panel
     Index units, depth;
-    std::int32_t *sums;  // of the columns, each element minus its zero point
-    bool any_zero;
 
     Index blocks() const { return up(units, kPanel) / kPanel; }
     Index panel_bytes() const { return up(depth, kGroup) * kPanel; }
 
-    // Returns the products of rows and of 16 units of two gates.
+    // Computes the products of rows and of 16 units of two gates.
     void multiply(const Kind &kind, const std::byte *left, Index stride, Index rows, Index block,
                   Index gate, std::int32_t *to) const {
         const Index next = blocks() * panel_bytes();  // bytes to the same units of the next gate
@@ -107,17 +133,20 @@ struct Weights {
                        up(depth, kGroup) / kGroup, rows, 2, false, to});
     }
 
-    // Computes the sums of 16 units of all gates. `ones`: a row that has 1 in place of elements.
-    void sum(const Kind &kind, const std::byte *ones, Index block) const {
+    // Sets the columns of 16 units of all gates. `ones`: a row that has 1 in place of elements.
+    void describe(const Kind &kind, const std::byte *ones, Index block, const float *scales,
+                  const std::int8_t *zeros) const {
         alignas(kLine) std::int32_t all[kRows * kColumns];
-        for (Index gate = 0; gate < kGates; gate += 2) {
-            multiply(kind, ones, 0, 1, block, gate, all);
-            for (Index side = 0; side < 2; ++side)
-                for (Index u = block * kPanel; u < std::min(units, (block + 1) * kPanel); ++u) {
-                    const Index at = (gate + side) * units + u;
-                    const auto zero = static_cast<std::int32_t>(depth * zeros[at]);
-                    sums[at] = all[side * kPanel + u - block * kPanel] - zero;
-                }
+        for (Index gate = 0; gate < kGates; ++gate) {
+            if (gate % 2 == 0) multiply(kind, ones, 0, 1, block, gate, all);
+            Columns &own = columns[gate * blocks() + block];
+            const Index first = block * kPanel, at = gate * units + first;
+            for (Index i = 0; i < std::min(kPanel, units - first); ++i) {
+                own.scales[i] = scales[at + i];
+                own.zeros[i] = static_cast<std::uint32_t>(zeros[at + i]);
+                own.sums[i] = static_cast<std::uint32_t>(all[gate % 2 * kPanel + i]) -
+                              static_cast<std::uint32_t>(depth) * own.zeros[i];
+            }
         }
     }
 
@@ -128,27 +157,25 @@ struct Weights {
         alignas(kLine) std::int32_t all[kRows * kColumns];
         const Index begin = block * kPanel, count = std::min(kPanel, units - begin);
         const auto zero = static_cast<std::uint32_t>(codes.zero(grid));
-        for (Index gate = 0; gate < kGates; gate += 2) {
-            multiply(*codes.kind, codes.rows + first * codes.stride, codes.stride, rows, block,
-                     gate, all);
-            for (Index row = 0; row < rows; ++row) {
-                const auto of_row =
-                    static_cast<std::uint32_t>(any_zero ? codes.sums[first + row] : 0);
-                for (Index side = 0; side < 2; ++side) {
-                    const Index at = (gate + side) * units + begin;
-                    const std::int32_t *own = all + row * kColumns + side * kPanel;
-                    float *to = gates + (first + row) * kGates * units + at;
-#pragma GCC ivdep
-                    for (Index i = 0; i < count; ++i) {
-                        const auto of_zero = static_cast<std::uint32_t>(zeros[at + i]);
-                        const auto sum = static_cast<std::uint32_t>(sums[at + i]);
-                        const auto all_sum = static_cast<std::uint32_t>(own[i]);
-                        const auto exact = static_cast<std::int32_t>(all_sum - zero * sum -
-                                                                     of_row * of_zero);
-                        const float part =
-                            static_cast<float>(exact) * (grid.scale * scales[at + i]);
-                        to[i] = kAdds ? to[i] + part : part;
-                    }
+        for (Index gate = 0; gate < kGates; ++gate) {
+            if (gate % 2 == 0)
+                multiply(*codes.kind, codes.rows + first * codes.stride, codes.stride, rows, block,
+                         gate, all);
+            const Columns &own = columns[gate * blocks() + block];
+            const Unsigned shift = load<Unsigned>(own.sums) * zero, zeros = load<Unsigned>(own.zeros);
+            const Floats scale = load<Floats>(own.scales) * grid.scale;
+            float *to = gates + first * kGates * units + gate * units + begin;
+            for (Index row = 0; row < rows; ++row, to += kGates * units) {
+                const auto sum = static_cast<std::uint32_t>(codes.sums[first + row]);
+                const std::int32_t *from = all + row * kColumns + gate % 2 * kPanel;
+                const Unsigned exact = load<Unsigned>(from) - shift - zeros * sum;
+                const Floats part =
+                    __builtin_convertvector(reinterpret_cast<const Signed &>(exact), Floats) * scale;
+                if (count == kPanel) {
+                    const Floats result = kAdds ? load<Floats>(to) + part : part;
+                    std::memcpy(to, &result, sizeof result);
+                } else {
+                    for (Index i = 0; i < count; ++i) to[i] = kAdds ? to[i] + part[i] : part[i];
                 }
             }
         }
@@ -200,7 +227,7 @@ private:
     struct Room {
         Codes x, h;
         std::byte *ones;
-        std::int32_t *w_sums, *r_sums;
+        Columns *w_columns, *r_columns;
         float *gates, *state;
     };
 
@@ -213,6 +240,9 @@ private:
         bool backwards;
     };
 
+    // The panels of the weights of one direction.
+    Index panels() const { return kGates * (up(network_.units, kPanel) / kPanel); }
+
     // The bytes of the parts of `Room`, in order. Rows are read up to a multiple of kRows.
     std::vector<Index> parts() const {
         const Index rows = up(times(chunk_, network_.batch), kRows), few = up(network_.batch, kRows);
@@ -222,15 +252,14 @@ private:
                 times(few, h_.stride),
                 times(few, item),
                 up(std::max(network_.features, network_.units), kUnit) * 2,
-                times(width_, item),
-                times(width_, item),
+                times(panels(), sizeof(Columns)),
+                times(panels(), sizeof(Columns)),
                 times(rows, times(width_, item)),
                 times(states_, item)};
     }
 
     Room room(void *const *slots) const {
         auto *memory = reinterpret_cast<std::byte *>(scratch(slots));
-        std::fill_n(memory, scratch_, std::byte{0});
         std::vector<std::byte *> at;
         for (const Index bytes : parts()) {
             at.push_back(memory);
@@ -238,7 +267,9 @@ private:
         }
         const auto integers = [&](std::size_t i) { return reinterpret_cast<std::int32_t *>(at[i]); };
         const auto floats = [&](std::size_t i) { return reinterpret_cast<float *>(at[i]); };
-        Room room{x_, h_, at[4], integers(5), integers(6), floats(7), floats(8)};
+        const auto columns = [&](std::size_t i) { return reinterpret_cast<Columns *>(at[i]); };
+        std::fill(at[0], at[7], std::byte{0});  // for what rows and columns are rounded up by
+        Room room{x_, h_, at[4], columns(5), columns(6), floats(7), floats(8)};
         room.x.rows = at[0];
         room.x.sums = integers(1);
         room.h.rows = at[2];
@@ -248,23 +279,21 @@ private:
 
     Weights weights(void *const *slots, Index d, std::size_t side, const Codes &codes,
                     const Room &room) const {
-        Weights found{.panels = nullptr,
-                      .scales = input(slots, 3 + side) + d * width_,
-                      .zeros = static_cast<const std::int8_t *>(slots[5 + side]) + d * width_,
+        const auto *panels = static_cast<const std::int8_t *>(slots[1 + side]);
+        Weights found{.panels = panels,
+                      .columns = side == 0 ? room.w_columns : room.r_columns,
                       .units = network_.units,
-                      .depth = codes.depth,
-                      .sums = side == 0 ? room.w_sums : room.r_sums,
-                      .any_zero = false};
-        found.panels = static_cast<const std::int8_t *>(slots[1 + side]) +
-                       d * kGates * found.blocks() * found.panel_bytes();
-        found.any_zero = std::any_of(found.zeros, found.zeros + width_,
-                                     [](std::int8_t zero) { return zero != 0; });
+                      .depth = codes.depth};
+        found.panels += d * this->panels() * found.panel_bytes();
+        const float *scales = input(slots, 3 + side) + d * width_;
+        const auto *zeros = static_cast<const std::int8_t *>(slots[5 + side]) + d * width_;
         const Kind &kind = *codes.kind;
         std::fill_n(room.ones, up(codes.depth, kind.depth) * kind.item(), std::byte{0});
         for (Index i = 0; i < codes.depth; ++i) room.ones[i * kind.item()] = std::byte{1};
         parallel(found.blocks(), width_ * codes.depth, [&](Index begin, Index end) {
             const Using instructions(kind);
-            for (Index block = begin; block < end; ++block) found.sum(kind, room.ones, block);
+            for (Index block = begin; block < end; ++block)
+                found.describe(kind, room.ones, block, scales, zeros);
         });
         return found;
     }

@@ -43,7 +43,7 @@ struct Window {
     Window(const Convolution &call, const Kind &kind, Index stored_)
         : src(call.src), dst(call.dst), taps(call.taps), strides(call.strides),
           dilations(call.dilations), begin(call.begin),
-          packer{kind.form, call.src_type == "s8"}, item(kind.item()), stored(stored_) {
+          packer{kind.form, is_signed(call.src_type)}, item(kind.item()), stored(stored_) {
         for (std::size_t i = 0; i < 3; ++i)
             padded.push_back(
                 dst[i] == 0 ? 0 : (dst[i] - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1);
