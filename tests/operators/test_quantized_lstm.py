@@ -38,7 +38,8 @@ OPTIONS: dict[str, Mapping[str, Any]] = {
     "functions": {"activations": ["HardSigmoid", "Softsign", "Relu"]},
     "other functions": {
         "activations": ["Elu", "Softplus", "ScaledTanh"],
-        "activation_alpha": [0.5],
+        "activation_alpha": [0.5, 0.9],
+        "activation_beta": [0.7],
     },
 }
 
@@ -220,11 +221,11 @@ def test_numbers_that_are_not_finite(number: float) -> None:
 @pytest.mark.parametrize(
     ("part", "array", "text"),
     [
-        ("w_scale", np.array([0.0], np.float32), "not positive and finite"),
-        ("w_scale", np.array([np.nan], np.float32), "not positive and finite"),
-        ("r_scale", np.array([-1.0], np.float32), "not positive and finite"),
-        ("r_scale", np.array([1.0, 1.0], np.float32), "neither one for each direction"),
-        ("w_zero_point", np.array([0], np.uint8), "weights of s8 have zero points of u8"),
+        ("w_scale", np.array([0.0], np.float32), "has the scale 0"),
+        ("w_scale", np.array([np.nan], np.float32), "has the scale nan"),
+        ("r_scale", np.array([-1.0], np.float32), "has the scale -1"),
+        ("r_scale", np.array([1.0, 1.0], np.float32), "does not fit weights"),
+        ("w_zero_point", np.array([0], np.uint8), "is a zero point of integers of type s8"),
         ("w_quantized", np.zeros((1, 10, 22), np.int8), "no 4 gates"),
         ("w_quantized", np.zeros((1, 9, 24), np.int8), "F"),
         ("r_quantized", np.zeros((1, 6, 20), np.int8), "unit"),
