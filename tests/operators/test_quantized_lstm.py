@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
+from libdesc.narrow import native
 from tests.libraries.processes import printed
 from vtensor import Session
 from vtensor.errors import VTensorError
@@ -235,3 +236,31 @@ def test_wrong_weights_are_refused(part: str, array: Array, text: str) -> None:
     proto = with_weights(quantised("plain", False), {part: array})
     with pytest.raises(VTensorError, match=text):
         Session(proto, cache_dir=None)
+
+
+#: A kernel's network: five steps of two sequences.
+NETWORK = ("lstm", "forward", 5, 2, 3, 4, [(f, 0.0, 0.0) for f in ("sigmoid", "tanh", "tanh")])
+
+
+@pytest.mark.parametrize(
+    ("changes", "given", "instructions", "text"),
+    [
+        ({0: "gru", 6: NETWORK[6][:2]}, [], "", "only an LSTM"),
+        ({1: "up"}, [], "", "no such direction"),
+        ({1: "bidirectional"}, [], "", "number of functions"),
+        ({2: -1}, [], "", "negative"),
+        ({3: 1 << 40, 5: 1 << 40}, [], "", "overflow"),
+        ({4: (1 << 63) - 2}, [], "", "overflow"),
+        ({}, ["bias", "bias"], "", "given twice"),
+        ({}, ["lengths"], "", "4 or 8 bytes"),
+        ({}, [], "neon", "no kernels with the instructions neon"),
+    ],
+)
+def test_native_code_refuses(
+    changes: Mapping[int, Any], given: list[str], instructions: str, text: str
+) -> None:
+    network: Any = [changes.get(at, value) for at, value in enumerate(NETWORK)]
+    with pytest.raises(ValueError, match=text):
+        native.load().dynamic_lstm(
+            instructions or native.instructions(), (*network, 0.0, False, False), given, 0
+        )
