@@ -137,6 +137,11 @@ class DynamicQuantizeLSTM(Recurrent):
 declare_network(DynamicQuantizeLSTM, Spelling(f"{MICROSOFT}DynamicQuantizeLSTM", 1, _read, _names))
 
 
+def _codes(values: Array) -> tuple[Array, Array, Array]:
+    """Return numbers quantized in f32, the scale and the zero point."""
+    return dynamic_codes(values.astype(np.float32))
+
+
 @dataclass(frozen=True)
 class _QuantizedCell(Cell):
     """One direction of the network. ``weights`` are integers minus their zero points.
@@ -153,7 +158,7 @@ class _QuantizedCell(Cell):
         """Return ``values``, quantized, times the weights of gate number ``which``."""
         scale = self.x_scale
         if side == 1:
-            codes, scale, zero = dynamic_codes(values)
+            codes, scale, zero = _codes(values)
             values = codes - zero
         exact = values.astype(np.int64) @ self.weights[side][which].T
         return np.asarray(exact.astype(np.float32) * (scale * self.scales[side][which]))
@@ -173,7 +178,7 @@ def _run_quantized(
     """
     times, batch, shape = len(x), np.arange(x.shape[1]), (len(weights[0]), x.shape[1])
     lengths = np.clip(more.get("lengths", np.full(len(batch), times)), 0, times)
-    codes, x_scale, zero = dynamic_codes(x[: lengths.max(initial=0)])
+    codes, x_scale, zero = _codes(x[: lengths.max(initial=0)])
     y = np.zeros((times, *shape, weights[1].shape[-1]), x.dtype)
     last = [more.get(name, np.zeros(y.shape[1:], x.dtype)).copy() for name in op.states]
     for d, plain in enumerate(cells(op, weights[0], weights[1], more)):
