@@ -105,8 +105,9 @@ class _Code(NamedTuple):
         """Return the integer that stands for exactly this number; None if there is none."""
         low, high = integer_range(self.dtype)
         [scale], [zero] = self.scale, self.zero
-        step = round(number / scale) + zero if abs(number) < abs(scale) * 2.0**31 else low - 1
-        return step if low <= step <= high and (step - zero) * scale == number else None
+        step = round(number / scale) + zero if abs(number) < scale * 2.0**31 else low - 1
+        exact = np.float32((step - zero) * scale) == np.float32(number)
+        return step if exact and low <= step <= high else None
 
     def nearest(self, number: float) -> float:
         """Return the integer to which a number is quantized."""

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <ranges>
 #include <variant>
 
 #include "boxes.h"
 #include "check.h"
+#include "elements.h"
 #include "functions.h"
 #include "joined.h"
 #include "kernels.h"
@@ -31,10 +33,11 @@ constexpr std::size_t kMostTiles = 48, kMostInstructions = 1024;
 constexpr std::size_t kMostGiven = 32;
 // Most axes after merging.
 constexpr std::size_t kMostAxes = 32;
-// The values of a byte; and the fewest elements, and instructions, for which they are a table.
-constexpr Index kBytes = 256, kLeastLookups = 4096;
-constexpr std::size_t kLeastInstructions = 4;
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+// The number of values of a byte, and from how many elements and instructions on a table of a
+// program's results for all of them saves time.
+constexpr Index kByteValues = 256, kWorthATable = 4096;
+constexpr std::size_t kLongProgram = 6;
 
 // Merges neighbouring axes that are contiguous in every operand; drops axes of size 1.
 void merge(Ints &shape, std::vector<Ints> &strides) {
@@ -65,12 +68,6 @@ Ints dense(const Ints &shape) {
     for (std::size_t axis = shape.size(); axis-- > 1;)
         strides[axis - 1] = strides[axis] * shape[axis];
     return strides;
-}
-
-// dst[i] = table[src[i]] for i < n.
-template <class T>
-void entries(const std::uint8_t *__restrict src, const T *__restrict table, T *__restrict dst, Index n) {
-    for (Index i = 0; i < n; ++i) dst[i] = table[src[i]];
 }
 
 class Pointwise final : public Step {
@@ -108,11 +105,12 @@ public:
             walks_.push_back(walk(shape, row));
         }
         demand(ends_.empty() || dense_[0], "pieces lie otherwise than dst");
-        tabulate(strides, types, constants, program);
         shape_ = std::move(shape);
         strides_ = std::move(strides);
         divide();
         place();
+        if (pieces.empty() && size_ >= kWorthATable && program.size() >= kLongProgram)
+            plan_table(types, constants, program);
     }
 
 private:
@@ -243,6 +241,51 @@ private:
         demand(tile_count_ <= kMostTiles, "a program of too many values at once");
     }
 
+    // Makes a step that computes a table of results, if only one byte changes from element to
+    // element: operands are that byte, read once or several times, or single elements.
+    void plan_table(const std::vector<std::string> &types, const std::vector<Constant> &constants,
+                    const std::vector<Instruction> &program) {
+        std::vector<Ints> strides;
+        for (std::size_t k = 0; k < operands(); ++k) {
+            const bool single = std::ranges::all_of(strides_[k], [](Index s) { return s == 0; });
+            const bool byte = !single && dense_[k] && types_[k]->bytes == 1;
+            if (byte) bytes_.push_back(k);
+            if ((!single && !byte) || (byte && types_[k] != types_[bytes_[0]])) return;
+            strides.push_back({byte ? 1 : 0});
+        }
+        if (bytes_.empty()) return;
+        table_ = std::make_unique<Pointwise>(Ints{kByteValues}, strides, types, constants, program,
+                                             std::vector<Box>(), Ints());
+    }
+
+    bool reads_one_byte(void *const *slots) const {
+        return table_ && std::ranges::all_of(bytes_, [&](std::size_t k) {
+            return slots[k] == slots[bytes_[0]];
+        });
+    }
+
+    // Computes the results for all values of the byte, then looks up those of the elements.
+    void look_up(void *const *slots) const {
+        std::array<std::uint8_t, kByteValues> codes;
+        std::iota(codes.begin(), codes.end(), std::uint8_t{0});
+        alignas(64) std::array<std::byte, kByteValues * sizeof(std::int64_t)> results;
+        std::vector<void *> places(slots, slots + operands());
+        for (const std::size_t k : bytes_) places[k] = codes.data();
+        places.push_back(results.data());
+        table_->run(places.data());
+        const auto *src = static_cast<const std::uint8_t *>(slots[bytes_[0]]);
+        void *dst = slots[operands()];
+        with_bytes(types_.back()->bytes, [&](auto type) {
+            using Element = typename decltype(type)::type;
+            const auto *table = reinterpret_cast<const Element *>(results.data());
+            parallel(size_, size_, [&](Index begin, Index end) {
+                auto *to = static_cast<Element *>(dst);
+#pragma GCC unroll 8
+                for (Index i = begin; i < end; ++i) to[i] = table[src[i]];
+            });
+        });
+    }
+
     static bool as_it_is(const ElementType &type) { return type.bytes == value_bytes(type.kind); }
     bool in_place(std::size_t operand) const {
         const bool in_pieces = operand == 0 && !ends_.empty();
@@ -253,53 +296,12 @@ private:
         if (size_ == 0) return;
         const Index tiles = rows() * across();
         const Index work = times(size_, static_cast<Index>(code_.size()));
-        if (table_)
+        if (reads_one_byte(slots))
             look_up(slots);
         else
             parallel(tiles, work, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
         for (const Box &box : pads_)
             move(box, types_.back()->bytes, nullptr, slots[slot(operands())]);
-    }
-
-    // Makes the step that computes the table, if results are looked up in one.
-    void tabulate(const std::vector<Ints> &strides, const std::vector<std::string> &types,
-                  const std::vector<Constant> &constants,
-                  const std::vector<Instruction> &program) {
-        if (size_ < kLeastLookups || code_.size() < kLeastInstructions || !ends_.empty()) return;
-        std::vector<Ints> alone(strides.size(), Ints{0});
-        for (std::size_t k = 0; k < strides.size(); ++k) {
-            if (std::ranges::all_of(strides[k], [](Index step) { return step == 0; })) continue;
-            if (looked_up_ != kNone || !dense_[k] || types_[k]->bytes != 1) return;
-            looked_up_ = k;
-            alone[k] = {1};
-        }
-        if (looked_up_ != kNone)
-            table_ = std::make_unique<Pointwise>(Ints{kBytes}, alone, types, constants, program,
-                                                 std::vector<Box>{}, Ints{});
-    }
-
-    void look_up(void *const *slots) const {
-        std::array<std::uint8_t, kBytes> bytes;
-        for (Index i = 0; i < kBytes; ++i) bytes[i] = static_cast<std::uint8_t>(i);
-        alignas(64) std::array<std::byte, kBytes * sizeof(Index)> results;
-        std::vector<void *> own(slots, slots + operands() + 1);
-        own[looked_up_] = bytes.data();
-        own[operands()] = results.data();
-        table_->run_tiles(own.data(), 0, 1);
-        const auto *from = static_cast<const std::uint8_t *>(slots[looked_up_]);
-        const auto looked_up = [&]<class T>(T) {
-            const auto *table = reinterpret_cast<const T *>(results.data());
-            auto *to = static_cast<T *>(slots[operands()]);
-            parallel(size_, size_, [&](Index begin, Index end) {
-                entries(from + begin, table, to + begin, end - begin);
-            });
-        };
-        switch (types_.back()->bytes) {
-            case 1: return looked_up(std::uint8_t{});
-            case 2: return looked_up(std::uint16_t{});
-            case 4: return looked_up(std::uint32_t{});
-            default: return looked_up(std::uint64_t{});
-        }
     }
 
     // The number of rows; the last one may be shorter.
@@ -446,9 +448,9 @@ private:
     std::vector<bool> dense_, changes_;  // changes_: whether a value changes from tile to tile
     std::vector<std::size_t> tiles_;     // of each value
     std::size_t tile_count_ = 0;
-    std::size_t looked_up_ = kNone;     // the operand whose bytes are looked up
-    std::unique_ptr<Pointwise> table_;  // null: results are computed
     std::vector<Box> pads_;
+    std::vector<std::size_t> bytes_;    // the operands that are the byte of table_
+    std::unique_ptr<Pointwise> table_;  // computes results for all values of a byte; or none
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ from tests.libraries.bench import Bench
 from tests.optimizer.graphs import check_same_values, compared, steps_of
 from vtensor import Session
 from vtensor.errors import UnsoundPlanError
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning.library_options import preferences_of
@@ -242,6 +243,32 @@ def test_a_chain_changes_its_type_within_one_step() -> None:
         result, expected = (each.run(None, feeds)[0] for each in (session, plain))
     assert result.dtype == np.int8
     np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("many", [256, 70_000])  # from some thousand elements on, by a table
+@pytest.mark.parametrize("dtype", ["u8", "s8"])
+@pytest.mark.parametrize("ends", ["u8", "f32"])
+def test_a_chain_on_one_byte_reads_it_as_often_as_it_likes(
+    many: int, dtype: str, ends: str
+) -> None:
+    """Two inputs of a run may be one array or two."""
+    g, scale = Graph("gate"), np.float32(0.04)
+    x, other = (g.input(name, {"N": many}, dtype) for name in ("x", "other"))
+    zero = g.constant(np.array(3, numpy_dtype(dtype)), "")
+    by = g.constant(scale, ""), zero
+    for name, read in (("same", x), ("another", other)):
+        gate = g.add(ops.Sigmoid(), g.add(ops.DequantizeLinear(), x, *by))
+        steps = g.add(ops.QuantizeLinear(dtype), gate, g.constant(np.float32(1 / 200), ""), zero)
+        y = g.add(ops.DequantizedMul(), steps, by[0], zero, read, *by, name=name)
+        g.output(y if ends == "f32" else g.add(ops.QuantizeLinear("u8"), y, by[0]), f"{name} y")
+    limits = np.iinfo(numpy_dtype(dtype))
+    values = np.resize(np.arange(limits.min, limits.max + 1), many).astype(numpy_dtype(dtype))
+    feeds = {"x": values, "other": values[::-1].copy()}
+    with Session(g.seal(), threads=1) as session, Session(g, libraries=["numpy"]) as plain:
+        assert len(steps_of(session)) == 2
+        answers = zip(session.run(None, feeds), plain.run(None, feeds), strict=True)
+        for answer, expected in answers:
+            np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("library", ["onednn", "winograd", "eigen"])
