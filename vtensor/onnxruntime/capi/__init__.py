@@ -1,0 +1,1 @@
+"""The inner modules of ONNX Runtime that programs import."""

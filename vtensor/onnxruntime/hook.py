@@ -1,0 +1,99 @@
+"""The import hook: ``import onnxruntime`` gives VTensor's interface."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
+from types import ModuleType
+
+from vtensor.errors import InputError
+from vtensor.onnxruntime.names import OWN, __version__
+from vtensor.onnxruntime.real_package import NAME, PASSED, passed
+
+
+def install() -> None:
+    """Make ``import onnxruntime`` give ``vtensor.onnxruntime`` in this process from now on.
+
+    ``importlib.util.find_spec`` and ``importlib.metadata.version`` answer accordingly. A second
+    call does nothing.
+
+    Raises:
+        InputError: the installed package is imported already; modules that hold its names would
+            keep them.
+    """
+    if _FINDER in sys.meta_path:
+        return
+    if f"{NAME}.capi" in sys.modules:
+        raise InputError(
+            "the installed onnxruntime is imported already, so parts of the program hold it\n"
+            "  to fix: call vtensor.onnxruntime.install() first, or run the program as "
+            "python -m vtensor.onnxruntime PROGRAM"
+        )
+    sys.meta_path.insert(0, _FINDER)
+    sys.modules[NAME] = importlib.import_module(OWN)
+
+
+class _Distribution(Distribution):
+    """The metadata of the package that programs ask for."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename != "METADATA":
+            return None
+        return f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {__version__}\n"
+
+    def locate_file(self, path: object) -> Path:
+        return Path(__file__).parent / str(path)
+
+
+class _Finder(DistributionFinder):
+    """Finds VTensor's modules under the names of ONNX Runtime's."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if fullname != NAME and not fullname.startswith(f"{NAME}."):
+            return None
+        below = fullname.removeprefix(NAME)
+        if below.count(".") > 1 and below.split(".")[1] in PASSED:
+            return ModuleSpec(fullname, _Alias(f"{below[1:]}", True))
+        if importlib.util.find_spec(OWN + below) is None:
+            return None
+        return ModuleSpec(fullname, _Alias(OWN + below), is_package=below.count(".") < 2)
+
+    def find_distributions(
+        self, context: DistributionFinder.Context | None = None
+    ) -> Iterable[Distribution]:
+        name = getattr(context, "name", None)
+        return [_Distribution()] if name in (None, NAME) else []
+
+
+class _Alias(importlib.abc.Loader):
+    """Loads a module by importing another one, which then has both names.
+
+    Args:
+        name: the other module's name.
+        is_passed: True if that module is one of the installed package, and ``name`` the part of its
+            name below the package.
+    """
+
+    def __init__(self, name: str, is_passed: bool = False) -> None:
+        self._name, self._is_passed = name, is_passed
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002
+        module = passed(self._name) if self._is_passed else importlib.import_module(self._name)
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._own  # the import system has set the spec of the other name
+
+
+_FINDER = _Finder()
