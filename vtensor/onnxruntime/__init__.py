@@ -10,6 +10,7 @@ Source: ONNX Runtime's documentation of its Python interface.
 from typing import Any
 
 from vtensor.language.public import names_of
+from vtensor.onnxruntime.names import PASSED
 from vtensor.onnxruntime.names import __version__ as __version__
 
 _public, __dir__ = names_of(__name__, __file__)
@@ -23,9 +24,14 @@ def __getattr__(name: str) -> Any:
     """
     if name.startswith("__") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name not in __dir__() and name != "__all__":
-        from vtensor.onnxruntime.errors import missing
+    if name in __dir__() or name == "__all__":
+        value = globals()[name] = _public(name)
+        return value
+    if name in PASSED:
+        from vtensor.onnxruntime.real_package import installed, passed
 
-        raise missing("", name)
-    value = globals()[name] = _public(name)
-    return value
+        if installed() is not None:
+            return passed(name)
+    from vtensor.onnxruntime.errors import missing
+
+    raise missing("", name)

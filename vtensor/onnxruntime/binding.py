@@ -116,10 +116,6 @@ class IOBinding:
         """Return the outputs of the last run, in the order in which they were asked for."""
         return [*self._results]
 
-    def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
-        """Return what ``get_outputs`` returns."""
-        return self.get_outputs()
-
     def copy_outputs_to_cpu(self) -> list[Array]:
         """Return the outputs of the last run as arrays."""
         return [np.array(value.numpy()) for value in self._results]

@@ -6,9 +6,6 @@ VTensor's own message follows, and its error is the ``__cause__``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from vtensor.errors import (
     BudgetError,
     InputError,
@@ -119,19 +116,6 @@ def status(kind: type[Exception], text: str) -> Exception:
 def class_of(error: VTensorError) -> type[Exception]:
     """Return the exception class of ONNX Runtime that stands for an error of VTensor."""
     return next(kind for own, kind in _CLASSES if isinstance(error, own))
-
-
-@contextmanager
-def load_errors(label: str) -> Iterator[None]:
-    """Raise the exceptions of ONNX Runtime in place of VTensor's while a model is loaded.
-
-    Args:
-        label: the beginning of messages; empty for a model from memory.
-    """
-    try:
-        yield
-    except VTensorError as error:
-        raise status(class_of(error), label + str(error)) from error
 
 
 def missing(owner: str, name: str) -> AttributeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.abc
+import importlib.util
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
@@ -12,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 
 from vtensor.errors import InputError
-from vtensor.onnxruntime.names import OWN, __version__
-from vtensor.onnxruntime.real_package import NAME, PASSED, passed
+from vtensor.onnxruntime.names import NAME, OWN, PASSED, __version__
+from vtensor.onnxruntime.real_package import installed, passed
 
 
 def install() -> None:
@@ -62,8 +63,8 @@ class _Finder(DistributionFinder):
         if fullname != NAME and not fullname.startswith(f"{NAME}."):
             return None
         below = fullname.removeprefix(NAME)
-        if below.count(".") > 1 and below.split(".")[1] in PASSED:
-            return ModuleSpec(fullname, _Alias(f"{below[1:]}", True))
+        if below and below.split(".")[1] in PASSED:
+            return ModuleSpec(fullname, _Alias(below[1:], True)) if installed() else None
         if importlib.util.find_spec(OWN + below) is None:
             return None
         return ModuleSpec(fullname, _Alias(OWN + below), is_package=below.count(".") < 2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeGuard
 
@@ -160,12 +161,12 @@ class NodeArg:
     def __str__(self) -> str:
         return repr(self)
 
-    def completed(self, port: Port, inferred: NodeArg | None) -> NodeArg:
-        """Return this output with the sizes that follow from the model.
+    def completed(self, port: Port, inferred: NodeArg | None = None) -> NodeArg:
+        """Return this input or output with the type and the sizes that follow from the model.
 
         Args:
-            port: the output as VTensor knows it.
-            inferred: the output as ONNX's shape inference knows it; None if that was not asked.
+            port: the input or output as VTensor knows it.
+            inferred: an output as ONNX's shape inference knows it; None if that was not asked.
         """
         kind = self.type or f"tensor({ELEMENTS[element_number(numpy_dtype(port.dtype))]})"
         known: Sequence[int | str | None] = () if port.any_rank else port.shape
@@ -176,7 +177,7 @@ class NodeArg:
         if len(own) == len(known) == len(names):
             rows = zip(known, own, names, strict=True)
             own = [size if size is not None else has or name for size, has, name in rows]
-        return replace(self, type=kind, shape=[*own])
+        return replace(self, name=port.name, type=kind, shape=[*own])
 
 
 @dataclass(frozen=True)
@@ -219,19 +220,12 @@ def declared(model: str | bytes) -> Declared | None:
     Raises:
         OSError: the file cannot be read.
     """
-    if isinstance(model, bytes):
-        return _declared_in(memoryview(model))
-    with open(model, "rb") as file:  # noqa: PTH123
-        try:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # the file is empty, or a pipe
-            return _declared_in(memoryview(b""))
-    return _declared_in(memoryview(mapped))
-
-
-def _declared_in(view: memoryview) -> Declared | None:
+    data: bytes | mmap.mmap = b"" if isinstance(model, str) else model
+    if isinstance(model, str):
+        with open(model, "rb") as file, suppress(ValueError):  # noqa: PTH123  # an empty file
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     try:
-        return _read(view)
+        return _read(memoryview(data))
     except _Malformed:
         return None
 
@@ -329,43 +323,35 @@ def _made(size: int | str | None) -> bool:
     return isinstance(size, str) and size.startswith("unk__")
 
 
-@dataclass(frozen=True)
-class Edits:
-    """Changes to the sizes that a model's inputs declare.
+def edited(
+    model: str | bytes,
+    by_name: Mapping[str, int],
+    by_denotation: Mapping[str, int],
+    unnamed: bool,
+) -> str | bytes:
+    """Return a model whose inputs declare other sizes: its bytes, or ``model`` if none changes.
 
-    Attributes:
+    Args:
+        model: path of the file, or its bytes.
         by_name: numbers for open sizes, by the name of the size.
         by_denotation: numbers for open sizes, by what the model says that the axis means.
         unnamed: True makes all other open sizes independent of each other.
     """
+    if not (by_name or by_denotation or unnamed):
+        return model
+    import onnx
 
-    by_name: Mapping[str, int]
-    by_denotation: Mapping[str, int]
-    unnamed: bool = False
-
-    def applied(self, model: str | bytes) -> str | bytes:
-        """Return a model with these changes; if there are none, ``model`` itself, else its bytes.
-
-        Args:
-            model: path of the file, or its bytes.
-        """
-        if not (self.by_name or self.by_denotation or self.unnamed):
-            return model
-        import onnx
-
-        if isinstance(model, bytes):
-            proto = onnx.ModelProto.FromString(model)
-        else:
-            proto = onnx.load(model, load_external_data=False)
-        changed = False
-        for value in proto.graph.input:
-            for dim in value.type.tensor_type.shape.dim:
-                if dim.HasField("dim_value"):
-                    continue
-                size = self.by_name.get(dim.dim_param, self.by_denotation.get(dim.denotation, -1))
-                if size >= 0:
-                    dim.dim_value, changed = size, True
-                elif self.unnamed and dim.dim_param:
-                    dim.ClearField("dim_param")
-                    changed = True
-        return bytes(proto.SerializeToString()) if changed else model
+    if isinstance(model, bytes):
+        proto = onnx.ModelProto.FromString(model)
+    else:
+        proto = onnx.load(model, load_external_data=False)
+    dims = [d for value in proto.graph.input for d in value.type.tensor_type.shape.dim]
+    changed = False
+    for dim in dims:
+        size = by_name.get(dim.dim_param, by_denotation.get(dim.denotation, -1))
+        if not dim.HasField("dim_value") and size >= 0:
+            dim.dim_value, changed = size, True
+        elif unnamed and dim.dim_param:
+            dim.ClearField("dim_param")
+            changed = True
+    return bytes(proto.SerializeToString()) if changed else model

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from vtensor.onnxruntime.notes import note, set_severity
+from vtensor.onnxruntime.notes import note
 
-#: The name of this package.
-OWN = "vtensor.onnxruntime"
+#: The name of this package, and the one that programs import.
+OWN, NAME = "vtensor.onnxruntime", "onnxruntime"
+
+#: Subpackages that pass through to the installed package.
+PASSED = ("quantization", "transformers", "tools", "datasets")
 
 #: The version of ONNX Runtime whose interface this is.
 __version__ = "1.23.2"
@@ -28,11 +31,6 @@ def get_device() -> str:
     return "CPU"
 
 
-def has_collective_ops() -> bool:
-    """Return False: no model runs on several machines."""
-    return False
-
-
 def set_default_logger_severity(severity: int) -> None:
     """Set the least severity of messages that VTensor's loggers pass on.
 
@@ -43,7 +41,13 @@ def set_default_logger_severity(severity: int) -> None:
     Raises:
         RuntimeError: the severity is not among these.
     """
-    set_severity(severity)
+    if not 0 <= severity <= 4:
+        raise RuntimeError(
+            f"Invalid logging severity {severity}. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
+        )
+    import logging
+
+    logging.getLogger("vtensor").setLevel(10 * (severity + 1))  # logging's levels, in this order
 
 
 def set_default_logger_verbosity(verbosity: int) -> None:  # noqa: ARG001
@@ -55,11 +59,6 @@ def disable_telemetry_events() -> None:
     """Do nothing: VTensor sends no events."""
 
 
-def enable_telemetry_events() -> None:
-    """Do nothing: VTensor sends no events."""
-    note("enable_telemetry_events")
-
-
 def preload_dlls(*arguments: object, **options: object) -> None:  # noqa: ARG001
     """Do nothing: VTensor needs no libraries of a graphics card."""
     note("preload_dlls")
@@ -68,10 +67,3 @@ def preload_dlls(*arguments: object, **options: object) -> None:  # noqa: ARG001
 def set_seed(seed: int) -> None:  # noqa: ARG001
     """Do nothing: VTensor draws random numbers as the model's own seeds say."""
     note("set_seed")
-
-
-def print_debug_info() -> None:
-    """Print the versions and the providers."""
-    from vtensor.onnxruntime.providers import AVAILABLE
-
-    print(f"{get_build_info()}, as onnxruntime {__version__}; providers: {', '.join(AVAILABLE)}")

@@ -34,14 +34,6 @@ class ExecutionMode(_Choice):
     ORT_PARALLEL = 1
 
 
-class ExecutionOrder(_Choice):
-    """The order in which nodes run; VTensor ignores it."""
-
-    DEFAULT = 0
-    PRIORITY_BASED = 1
-    MEMORY_EFFICIENT = 2
-
-
 @dataclass(frozen=True)
 class _Setting:
     """An attribute of options: checked when it is set, and noted if it has no meaning here.
@@ -82,11 +74,9 @@ class _Options:
     """
 
     _settings: ClassVar[Mapping[str, _Setting]] = {}
-    __slots__ = ("_entries", "_values")
 
     def __init__(self) -> None:
-        object.__setattr__(self, "_values", {})
-        object.__setattr__(self, "_entries", {})
+        vars(self).update(_values={}, _entries={})
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._settings:
@@ -100,16 +90,6 @@ class _Options:
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._settings]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (), {slot: getattr(self, slot) for slot in self._slots()}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        for slot, value in state.items():
-            object.__setattr__(self, slot, dict(value))
-
-    def _slots(self) -> list[str]:
-        return [slot for cls in type(self).__mro__ for slot in getattr(cls, "__slots__", ())]
 
     def _add(self, key: str, value: str) -> None:
         if not isinstance(key, str) or not isinstance(value, str):
@@ -143,7 +123,6 @@ class SessionOptions(_Options):
         "enable_mem_reuse": _Setting(True),
         "enable_profiling": _Setting(False, used=True),
         "execution_mode": _Setting(ExecutionMode.ORT_SEQUENTIAL),
-        "execution_order": _Setting(ExecutionOrder.DEFAULT),
         "graph_optimization_level": _Setting(GraphOptimizationLevel.ORT_ENABLE_ALL, used=True),
         "inter_op_num_threads": _Setting(0),
         "intra_op_num_threads": _Setting(0, used=True),
@@ -155,12 +134,10 @@ class SessionOptions(_Options):
         "use_deterministic_compute": _Setting(False, used=True),
         "use_per_session_threads": _Setting(True),
     }
-    __slots__ = ("_by_denotation", "_by_name")
 
     def __init__(self) -> None:
         super().__init__()
-        object.__setattr__(self, "_by_name", {})
-        object.__setattr__(self, "_by_denotation", {})
+        vars(self).update(_by_name={}, _by_denotation={})
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a configuration entry."""
@@ -178,11 +155,11 @@ class SessionOptions(_Options):
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Fix the size of each dimension of an input that the model calls ``name``."""
-        self._by_name[_text(name)] = _size(size)
+        _override(self._by_name, name, size)
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
         """Fix the size of each dimension of an input that has the denotation ``denotation``."""
-        self._by_denotation[_text(denotation)] = _size(size)
+        _override(self._by_denotation, denotation, size)
 
     def register_custom_ops_library(self, path: str) -> None:
         """Refuse a library of operators that are compiled for ONNX Runtime.
@@ -196,10 +173,6 @@ class SessionOptions(_Options):
             "docs/guide.md says how to add an operator",
         )
 
-    def has_providers(self) -> bool:
-        """Return False: providers are given to the session."""
-        return False
-
 
 class RunOptions(_Options):
     """Options of a run. A run whose ``terminate`` is True does not begin; all else is ignored."""
@@ -211,7 +184,6 @@ class RunOptions(_Options):
         "only_execute_path_to_fetches": _Setting(False, used=True),  # VTensor does no other way
         "terminate": _Setting(False, used=True),
     }
-    __slots__ = ()
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Set a configuration entry."""
@@ -227,13 +199,12 @@ class RunOptions(_Options):
         return self._get(key)
 
 
-def _text(name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a dimension is a text, not {name!r}")
-    return name
+def _override(sizes: dict[str, int], name: object, size: object) -> None:
+    """Set the size of a dimension in a table.
 
-
-def _size(size: object) -> int:
-    if not hasattr(size, "__index__"):
-        raise TypeError(f"the size of a dimension is an integer, not {size!r}")
-    return int(size.__index__())
+    Raises:
+        TypeError: the name is no text, or the size no integer.
+    """
+    if not isinstance(name, str) or not hasattr(size, "__index__"):
+        raise TypeError(f"a dimension has a text and an integer, not {name!r} and {size!r}")
+    sizes[name] = int(size.__index__())

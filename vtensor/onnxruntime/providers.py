@@ -48,23 +48,22 @@ def chosen(
         fall_back: True warns of malformed arguments, and uses the processor.
 
     Raises:
-        ValueError: the arguments are malformed, or no build of ONNX Runtime has such a provider,
-            and ``fall_back`` is False.
+        ValueError: the arguments are malformed, and ``fall_back`` is False.
+        RuntimeError: no build of ONNX Runtime has such a provider, and ``fall_back`` is False.
     """
     try:
         asked = dict(_asked(providers, provider_options))
         for name in asked.keys() - {*get_all_providers()}:
-            raise ValueError(f"Unknown Provider Type: {name}")
-    except ValueError as error:
+            raise RuntimeError(f"Unknown Provider Type: {name}")
+    except (ValueError, RuntimeError) as error:
         if not fall_back:
             raise
         warnings.warn(f"EP Error {error} when using {providers}: {FALLBACK} is used", stacklevel=4)
         asked = {}
     if not providers:
         asked = {name: {} for name in AVAILABLE}
-    return {name: asked[name] for name in asked if name in AVAILABLE} | {
-        FALLBACK: asked.get(FALLBACK, {})
-    }
+    available = {name: asked[name] for name in asked if name in AVAILABLE}
+    return {**available, FALLBACK: asked.get(FALLBACK, {})}
 
 
 def _asked(

@@ -14,17 +14,16 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-#: The name that programs import, and the one under which the installed package is imported.
-NAME, REAL = "onnxruntime", "onnxruntime_installed"
+from vtensor.onnxruntime.names import NAME, PASSED
 
-#: Subpackages that pass through to the installed package.
-PASSED = ("quantization", "transformers", "tools", "datasets")
+#: The name under which the installed package is imported.
+REAL = "onnxruntime_installed"
 
 
 def passed(name: str) -> ModuleType:
@@ -98,17 +97,17 @@ class _Loader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
 
 
-def _import(
-    name: str,
-    globals: Mapping[str, Any] | None = None,  # noqa: A002  # the names of ``__import__``
-    locals: Mapping[str, Any] | None = None,  # noqa: A002
-    fromlist: Sequence[str] | None = (),
-    level: int = 0,
-) -> ModuleType:
-    """Import a module as ``import`` does, but the installed package for ``onnxruntime``."""
-    if level == 0 and (name == NAME or name.startswith(f"{NAME}.")):
+def _import(name: str, *rest: Any, **named: Any) -> ModuleType:
+    """Import a module as ``import`` does, but the installed package for ``onnxruntime``.
+
+    Args:
+        name: the module's name.
+        rest, named: the other arguments of ``__import__``: globals, locals, names, level.
+    """
+    level = rest[3] if len(rest) == 4 else named.get("level", 0)
+    if level == 0 and f"{name}.".startswith(f"{NAME}."):
         name = REAL + name.removeprefix(NAME)
-    return builtins.__import__(name, globals, locals, fromlist or (), level)
+    return builtins.__import__(name, *rest, **named)
 
 
 _FINDER = _Finder()

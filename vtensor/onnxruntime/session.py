@@ -7,53 +7,30 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vtensor.errors import InputError, ModelError, UnsupportedOperatorError, VTensorError
-from vtensor.language.dtype import numpy_dtype
+from vtensor.onnxruntime import errors, metadata
 from vtensor.onnxruntime.binding import IOBinding
-from vtensor.onnxruntime.errors import (
-    Fail,
-    InvalidArgument,
-    InvalidProtobuf,
-    NoSuchFile,
-    NotImplemented,  # noqa: A004
-    class_of,
-    load_errors,
-    missing,
-    status,
-)
-from vtensor.onnxruntime.metadata import (
-    ELEMENTS,
-    Declared,
-    Edits,
-    ModelMetadata,
-    NodeArg,
-    declared,
-    element_number,
-    inferred_outputs,
-)
-from vtensor.onnxruntime.options import (
-    DATA_FOLDER,
-    MODEL_FORMAT,
-    GraphOptimizationLevel,
-    RunOptions,
-    SessionOptions,
-)
+from vtensor.onnxruntime.errors import InvalidArgument, status
+from vtensor.onnxruntime.metadata import ELEMENTS, NodeArg, element_number
+from vtensor.onnxruntime.options import DATA_FOLDER, MODEL_FORMAT, RunOptions, SessionOptions
 from vtensor.onnxruntime.providers import FALLBACK, Provider, chosen
 from vtensor.onnxruntime.values import Array, OrtValue
 from vtensor.runtime.session import Session as Network
-from vtensor.storage.inputs import Port
 
 #: The bytes from the fourth on of a model in ONNX Runtime's own format.
 _ORT_MARK = b"ORTM"
 
 #: Attributes of a session that belong to its process; a pickled session makes them again.
 _UNPICKLED = ("_sess", "_pool", "_fed")
+
+#: What the file says about an input or output that only VTensor knows.
+_UNDECLARED = NodeArg("", "", [], declared=False)
 
 #: The function that ``run_async`` calls: with the outputs, the caller's data, and the message of an
 #: error or an empty text.
@@ -64,7 +41,7 @@ class Session:
     """A model that runs: what ``InferenceSession`` can do once it is made."""
 
     _sess: Network
-    _declared: Declared
+    _declared: metadata.Declared
     _sess_options: SessionOptions
     _provider_options: dict[str, dict[str, str]]
     _profiling_start: int
@@ -73,7 +50,7 @@ class Session:
     _fed: Mapping[str, object] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        raise missing("InferenceSession", name)
+        raise errors.missing("InferenceSession", name)
 
     def run(
         self,
@@ -172,7 +149,7 @@ class Session:
         """Return the inputs that have a default and may be given."""
         return [*self._overridable_initializers]
 
-    def get_modelmeta(self) -> ModelMetadata:
+    def get_modelmeta(self) -> metadata.ModelMetadata:
         """Return what the model says about itself."""
         return self._declared.metadata
 
@@ -265,22 +242,33 @@ class Session:
         return self._answers(output_names, feed, out)
 
     def _clashes(self, feed: Mapping[str, object]) -> bool:
-        """Return whether inputs are right, but for sizes of one name that differ.
+        """Return whether a run failed only since sizes of one name differ.
 
         ONNX Runtime takes the names of open sizes for a comment, and so models have wrong ones.
         """
-        if feed.keys() - self._names.keys() or any(a.name not in feed for a in self._inputs_meta):
-            return False
         sizes: dict[str, int] = {}
         clash = False
+        if not self._is_unnamed and self._input_fault(feed) is None:
+            for name, value in feed.items():
+                shape = np.asarray(value).shape
+                for size, have in zip(self._names[name].shape, shape, strict=False):
+                    clash |= isinstance(size, str) and sizes.setdefault(size, have) != have
+        return clash
+
+    def _input_fault(self, feed: Mapping[str, object]) -> tuple[type[Exception], str] | None:
+        """Return what is wrong with the arrays of a run, in ONNX Runtime's words, and the
+        exception's class; None if nothing is.
+        """
+        names = [arg.name for arg in self._inputs_meta]
+        if lacking := [name for name in names if name not in feed.keys()]:  # noqa: SIM118
+            text = f"Required inputs ({lacking}) are missing from input feed ({[*feed]})."
+            return ValueError, text
         for name, value in feed.items():
-            arg = self._names[name]
-            if _input_fault(arg, value) is not None:
-                return False
-            shape = np.shape(np.asarray(value))
-            for size, have in zip(arg.shape, shape, strict=False):
-                clash |= isinstance(size, str) and sizes.setdefault(size, have) != have
-        return clash and not self._is_unnamed
+            if name not in self._names:
+                return InvalidArgument, f"Invalid input name: {name}"
+            if (fault := _array_fault(self._names[name], value)) is not None:
+                return fault
+        return None
 
     def _fault(self, feed: Mapping[str, object], error: VTensorError) -> Exception:
         """Return the exception that ONNX Runtime would raise for a run that failed.
@@ -290,21 +278,12 @@ class Session:
             error: VTensor's error, whose message follows.
         """
         if isinstance(error, InputError):
-            names = [arg.name for arg in self._inputs_meta]
-            if lacking := [name for name in names if name not in feed.keys()]:  # noqa: SIM118
-                text = f"Required inputs ({lacking}) are missing from input feed ({[*feed]})."
-                return ValueError(text)
-            for name, value in feed.items():
-                if name not in self._names:
-                    return status(InvalidArgument, f"Invalid input name: {name}")
-                if (fault := _input_fault(self._names[name], value)) is not None:
-                    kind, text = fault
-                    text = f"{text}\n{error}"
-                    return RuntimeError(text) if kind is RuntimeError else status(kind, text)
-            return status(InvalidArgument, str(error))
+            kind, text = self._input_fault(feed) or (InvalidArgument, "")
+            text = f"{text}\n{error}".strip()
+            return status(kind, text) if kind in errors.STATUS else kind(text)
         if isinstance(error, ModelError) and not isinstance(error, UnsupportedOperatorError):
-            return status(Fail, f"the model cannot run on these inputs: {error}")
-        return status(class_of(error), str(error))
+            return status(errors.Fail, f"the model cannot run on these inputs: {error}")
+        return status(errors.class_of(error), str(error))
 
 
 class InferenceSession(Session):
@@ -349,11 +328,8 @@ class InferenceSession(Session):
         else:
             raise TypeError(f"Unable to load from type '{type(path_or_bytes)}'")
         if not isinstance(sess_options, SessionOptions | None):
-            raise TypeError(
-                f"sess_options is {type(sess_options)}; to fix: make it with "
-                "vtensor.onnxruntime.SessionOptions()"
-            )
-        self._sess_options = SessionOptions() if sess_options is None else copy(sess_options)
+            raise TypeError(f"sess_options is {type(sess_options)}, not SessionOptions")
+        self._sess_options = SessionOptions() if sess_options is None else deepcopy(sess_options)
         self._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
         self._provider_options = chosen(providers, provider_options, self._enable_fallback)
         self._load()
@@ -398,7 +374,8 @@ class InferenceSession(Session):
         """
         options, path = self._sess_options, self._model_path
         self._is_unnamed = unnamed
-        model = Edits(options._by_name, options._by_denotation, unnamed).applied(self._model)
+        overrides = options._by_name, options._by_denotation
+        model = metadata.edited(self._model, *overrides, unnamed)
         folder = options._entries.get(DATA_FOLDER)
         if folder is None and path is not None and isinstance(model, bytes):
             folder = str(Path(path).resolve().parent)
@@ -408,8 +385,8 @@ class InferenceSession(Session):
         """Return a session of VTensor with these options."""
         options = self._sess_options
         threads = options.intra_op_num_threads
-        is_plain = options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL
-        with load_errors(self._label):
+        is_plain = options.graph_optimization_level == 0  # ORT_DISABLE_ALL
+        try:
             return Network(
                 model,
                 threads=threads if threads > 0 else None,
@@ -417,25 +394,29 @@ class InferenceSession(Session):
                 deterministic=options.use_deterministic_compute,
                 external_data_root=folder,
             )
+        except VTensorError as error:
+            raise status(errors.class_of(error), f"{self._label}{error}") from error
 
     def _describe(self, model: str | bytes) -> None:
         """Set the descriptions of inputs and outputs, and the names that a run may use."""
-        inputs = {arg.name: arg for arg in self._declared.inputs}
-        outputs = {arg.name: arg for arg in self._declared.outputs}
-        ports = self._sess.inputs
+        inputs, outputs = (
+            {arg.name: arg for arg in args}
+            for args in (self._declared.inputs, self._declared.outputs)
+        )
+        ports = self._sess.outputs
         self._inputs_meta = [
-            inputs.pop(port.name) if port.name in inputs else _node_arg(port) for port in ports
+            inputs.pop(port.name, _UNDECLARED).completed(port) for port in self._sess.inputs
         ]
         self._overridable_initializers = [*inputs.values()] if self._declared.overridable else []
-        described = [outputs.get(port.name) or _node_arg(port) for port in self._sess.outputs]
+        described = [outputs.get(port.name, _UNDECLARED) for port in ports]
         partly = any(
             not arg.declared or (None, None) in zip(arg.shape, port.shape, strict=False)
-            for arg, port in zip(described, self._sess.outputs, strict=True)
+            for arg, port in zip(described, ports, strict=True)
         )
-        inferred = inferred_outputs(model) if partly else {}
+        inferred = metadata.inferred_outputs(model) if partly else {}
         self._outputs_meta = [
-            arg.completed(port, inferred.get(arg.name))
-            for arg, port in zip(described, self._sess.outputs, strict=True)
+            arg.completed(port, inferred.get(port.name))
+            for arg, port in zip(described, ports, strict=True)
         ]
         self._known = frozenset(arg.name for arg in self._outputs_meta)
         feedable = [*self._inputs_meta, *self._overridable_initializers]
@@ -444,52 +425,40 @@ class InferenceSession(Session):
 
 def _check_supported(options: SessionOptions, path: str | None, data: bytes | None) -> None:
     """Raise NotImplemented if options or the model ask for what VTensor lacks."""
+    text = ""
     if options.optimized_model_filepath:
-        raise status(
-            NotImplemented,
-            "optimized_model_filepath: VTensor writes no optimised model; `vtensor export` writes "
-            "one with computed constants",
-        )
-    is_ort = (
+        text = "optimized_model_filepath: VTensor writes no optimised model; see `vtensor export`"
+    elif (
         options._entries.get(MODEL_FORMAT, "").upper() == "ORT"
-        or (path is not None and path.lower().endswith(".ort"))
-        or (data is not None and data[4:8] == _ORT_MARK)
-    )
-    if is_ort:
-        raise status(
-            NotImplemented,
-            "VTensor does not read ONNX Runtime's own format; to fix: load the ONNX file that "
-            "this one was made of",
-        )
+        or (path or "").lower().endswith(".ort")
+        or (data or b"")[4:8] == _ORT_MARK
+    ):
+        text = "VTensor does not read ONNX Runtime's own format; to fix: load the ONNX file"
+    if text:
+        raise status(errors.NotImplemented, text)
 
 
-def _declared(model: str | bytes, label: str) -> Declared:
+def _declared(model: str | bytes, label: str) -> metadata.Declared:
     """Return what a model declares.
 
     Raises:
         NoSuchFile, InvalidProtobuf, InvalidArgument, Fail: as ONNX Runtime does.
     """
     try:
-        found = declared(model)
+        found = metadata.declared(model)
     except FileNotFoundError as error:
         text = f"{label}Load model {model!s} failed. File doesn't exist"
-        raise status(NoSuchFile, text) from error
+        raise status(errors.NoSuchFile, text) from error
     except IsADirectoryError:
         found = None
     except (OSError, ValueError) as error:
-        raise status(Fail, f"{label}{error}") from error
+        raise status(errors.Fail, f"{label}{error}") from error
     if found is None:
         text = f"{label}Protobuf" if label else "Failed to load model because protobuf"
-        raise status(InvalidProtobuf, f"{text} parsing failed.")
+        raise status(errors.InvalidProtobuf, f"{text} parsing failed.")
     if not found.has_graph:
         raise status(InvalidArgument, f"{label}No graph was found in the protobuf.")
     return found
-
-
-def _node_arg(port: Port) -> NodeArg:
-    """Return an input or output that only VTensor knows."""
-    number = element_number(numpy_dtype(port.dtype))
-    return NodeArg(port.name, f"tensor({ELEMENTS[number]})", [*port.shape])
 
 
 def _check_run(run_options: RunOptions) -> None:
@@ -497,10 +466,10 @@ def _check_run(run_options: RunOptions) -> None:
     if not isinstance(run_options, RunOptions):
         raise TypeError(f"run_options is {type(run_options)}, not RunOptions")
     if run_options.terminate:
-        raise status(Fail, "Exiting due to terminate flag being set to true.")
+        raise status(errors.Fail, "Exiting due to terminate flag being set to true.")
 
 
-def _input_fault(arg: NodeArg, value: object) -> tuple[type[Exception], str] | None:
+def _array_fault(arg: NodeArg, value: object) -> tuple[type[Exception], str] | None:
     """Return what is wrong with a value for an input, in ONNX Runtime's words, and the exception's
     class; None if nothing is.
     """

@@ -97,14 +97,6 @@ class OrtDevice:
         """Return the number of the device among those of its kind."""
         return self._id
 
-    def device_mem_type(self) -> int:
-        """Return the number of the kind of memory: the default one."""
-        return 0
-
-    def device_vendor_id(self) -> int:
-        """Return the number of the vendor: none."""
-        return 0
-
 
 class OrtValue:
     """An array on the processor that runs read or write in place."""
@@ -122,13 +114,14 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_numpy(
-        cls,
-        numpy_obj: Array,
-        device_type: str = "cpu",
-        device_id: int = 0,  # noqa: ARG003
-        vendor_id: int = -1,  # noqa: ARG003
+        cls, numpy_obj: Array, device_type: str = "cpu", *_: int, **__: int
     ) -> OrtValue:
         """Return a value in the memory of an array; of an array with gaps, in that of a copy.
+
+        Args:
+            numpy_obj: the array.
+            device_type: the processor.
+            _, __: numbers of the device and its vendor, which mean nothing here.
 
         Raises:
             RuntimeError: the device is not the processor.
@@ -152,12 +145,17 @@ class OrtValue:
     def ortvalue_from_shape_and_type(
         cls,
         shape: Sequence[int],
-        element_type: object = np.float32,
+        element_type: object,
         device_type: str = "cpu",
-        device_id: int = 0,  # noqa: ARG003
-        vendor_id: int = -1,  # noqa: ARG003
+        *_: int,
+        **__: int,
     ) -> OrtValue:
         """Return a value of a shape and an element type, whose elements are not set.
+
+        Args:
+            shape: the sizes.
+            element_type: the element type, by ONNX's number or as NumPy knows it.
+            device_type, _, __: as for ``ortvalue_from_numpy``.
 
         Raises:
             RuntimeError: the device is not the processor, or there is no such type.

@@ -2,43 +2,11 @@
 
 from typing import Any
 
-from vtensor.onnxruntime.errors import (
-    EngineError,
-    EPFail,
-    Fail,
-    InvalidArgument,
-    InvalidGraph,
-    InvalidProtobuf,
-    ModelLoadCanceled,
-    ModelLoaded,
-    ModelRequiresCompilation,
-    NoModel,
-    NoSuchFile,
-    NotFound,
-    NotImplemented,  # noqa: A004
-    RuntimeException,
-)
-
-__all__ = [
-    "EPFail",
-    "EngineError",
-    "Fail",
-    "InvalidArgument",
-    "InvalidGraph",
-    "InvalidProtobuf",
-    "ModelLoadCanceled",
-    "ModelLoaded",
-    "ModelRequiresCompilation",
-    "NoModel",
-    "NoSuchFile",
-    "NotFound",
-    "NotImplemented",
-    "RuntimeException",
-]
-
 
 def __getattr__(name: str) -> Any:
-    """Return a public name of the package."""
+    """Return an exception class, or a public name of the package."""
     from vtensor import onnxruntime
+    from vtensor.onnxruntime import errors
 
-    return getattr(onnxruntime, name)
+    is_class = name in {kind.__name__ for kind in errors.STATUS}
+    return getattr(errors if is_class else onnxruntime, name)
