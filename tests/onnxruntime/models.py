@@ -40,4 +40,4 @@ X = np.array([[-1, 2, 3], [4, -5, 6]], np.float32)
 
 def bytes_of(text: str, opset: int = 17) -> bytes:
     """Return a model in ONNX's text form as bytes."""
-    return model(text, opset).SerializeToString()
+    return bytes(model(text, opset).SerializeToString())

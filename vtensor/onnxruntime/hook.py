@@ -14,7 +14,7 @@ from types import ModuleType
 
 from vtensor.errors import InputError
 from vtensor.onnxruntime.names import NAME, OWN, PASSED, __version__
-from vtensor.onnxruntime.real_package import installed, passed
+from vtensor.onnxruntime.real_package import FINDER, REAL, installed
 
 
 def install() -> None:
@@ -35,7 +35,7 @@ def install() -> None:
             "  to fix: call vtensor.onnxruntime.install() first, or run the program as "
             "python -m vtensor.onnxruntime PROGRAM"
         )
-    sys.meta_path.insert(0, _FINDER)
+    sys.meta_path[:0] = [_FINDER, FINDER]
     sys.modules[NAME] = importlib.import_module(OWN)
 
 
@@ -64,7 +64,7 @@ class _Finder(DistributionFinder):
             return None
         below = fullname.removeprefix(NAME)
         if below and below.split(".")[1] in PASSED:
-            return ModuleSpec(fullname, _Alias(below[1:], True)) if installed() else None
+            return ModuleSpec(fullname, _Alias(REAL + below)) if installed() else None
         if importlib.util.find_spec(OWN + below) is None:
             return None
         return ModuleSpec(fullname, _Alias(OWN + below), is_package=below.count(".") < 2)
@@ -81,15 +81,13 @@ class _Alias(importlib.abc.Loader):
 
     Args:
         name: the other module's name.
-        is_passed: True if that module is one of the installed package, and ``name`` the part of its
-            name below the package.
     """
 
-    def __init__(self, name: str, is_passed: bool = False) -> None:
-        self._name, self._is_passed = name, is_passed
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002
-        module = passed(self._name) if self._is_passed else importlib.import_module(self._name)
+        module = importlib.import_module(self._name)
         self._own = module.__spec__
         return module
 

@@ -86,9 +86,7 @@ def _asked(
             )
         if not all(isinstance(each, str) for each in providers):
             raise ValueError("'providers' should be names if 'provider_options' is given.")
-        pairs = [
-            (str(name), given) for name, given in zip(providers, provider_options, strict=True)
-        ]
+        pairs = [*zip(map(str, providers), provider_options, strict=True)]
     seen = set[str]()
     for pair in pairs:
         if not isinstance(pair, tuple) or [type(part) for part in pair] != [str, dict]:

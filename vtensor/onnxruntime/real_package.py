@@ -35,8 +35,8 @@ def passed(name: str) -> ModuleType:
     Raises:
         ModuleNotFoundError: the package is not installed, or lacks the module.
     """
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
+    if FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, FINDER)
     return importlib.import_module(f"{REAL}.{name}")
 
 
@@ -110,4 +110,5 @@ def _import(name: str, *rest: Any, **named: Any) -> ModuleType:
     return builtins.__import__(name, *rest, **named)
 
 
-_FINDER = _Finder()
+#: Finds the installed package once it stands in ``sys.meta_path``.
+FINDER = _Finder()
