@@ -128,6 +128,8 @@ def test_install_inside_of_a_program() -> None:
         assert onnxruntime.__spec__.name == "vtensor.onnxruntime"
         assert importlib.util.find_spec("onnxruntime.capi._pybind_state") is not None
         assert importlib.util.find_spec("onnxruntime.training") is None
+        assert issubclass(onnxruntime.capi.onnxruntime_pybind11_state.Fail, Exception)
+        assert not hasattr(onnxruntime.capi, "training")
         try:
             import onnxruntime.training
         except ModuleNotFoundError as error:

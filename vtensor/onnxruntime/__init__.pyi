@@ -1,4 +1,5 @@
 # The public names of vtensor.onnxruntime and their modules; __init__.py reads them from here.
+from . import capi as capi
 from .binding import IOBinding as IOBinding
 from .hook import install as install
 from .metadata import ModelMetadata as ModelMetadata

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vtensor.onnxruntime.errors import missing
 from vtensor.onnxruntime.values import Array, OrtDevice, OrtValue, array_at, check_device
 
-if TYPE_CHECKING:
-    from vtensor.onnxruntime.session import Session
-
 
 class IOBinding:
     """The arrays of a session's runs: inputs that are read, and outputs that are asked for.
 
     Args:
-        session: the session whose runs use them.
+        session: the InferenceSession whose runs use them.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
         self._inputs: dict[str, object] = {}
         self._outputs: dict[str, Array | None] = {}

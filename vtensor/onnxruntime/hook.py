@@ -6,11 +6,10 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
-from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from vtensor.errors import InputError
 from vtensor.onnxruntime.names import NAME, OWN, PASSED, __version__
@@ -39,27 +38,11 @@ def install() -> None:
     sys.modules[NAME] = importlib.import_module(OWN)
 
 
-class _Distribution(Distribution):
-    """The metadata of the package that programs ask for."""
+class _Finder:
+    """Finds VTensor's modules under the names of ONNX Runtime's, and the package's metadata."""
 
-    def read_text(self, filename: str) -> str | None:
-        if filename != "METADATA":
-            return None
-        return f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {__version__}\n"
-
-    def locate_file(self, path: object) -> Path:
-        return Path(__file__).parent / str(path)
-
-
-class _Finder(DistributionFinder):
-    """Finds VTensor's modules under the names of ONNX Runtime's."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002
-        target: ModuleType | None = None,  # noqa: ARG002
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        """Return where a module is found, as ``sys.meta_path`` asks."""
         if fullname != NAME and not fullname.startswith(f"{NAME}."):
             return None
         below = fullname.removeprefix(NAME)
@@ -69,11 +52,23 @@ class _Finder(DistributionFinder):
             return None
         return ModuleSpec(fullname, _Alias(OWN + below), is_package=below.count(".") < 2)
 
-    def find_distributions(
-        self, context: DistributionFinder.Context | None = None
-    ) -> Iterable[Distribution]:
-        name = getattr(context, "name", None)
-        return [_Distribution()] if name in (None, NAME) else []
+    def find_distributions(self, context: Any) -> list[Any]:
+        """Return the package's metadata, as ``importlib.metadata`` asks."""
+        if context.name not in (None, NAME):
+            return []
+        from importlib.metadata import Distribution
+
+        class Interface(Distribution):
+            """The metadata of the package that programs ask for."""
+
+            def read_text(self, filename: str) -> str | None:
+                text = f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {__version__}\n"
+                return text if filename == "METADATA" else None
+
+            def locate_file(self, path: object) -> Path:
+                return Path(__file__).parent / str(path)
+
+        return [Interface()]
 
 
 class _Alias(importlib.abc.Loader):

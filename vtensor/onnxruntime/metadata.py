@@ -9,14 +9,17 @@ Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of 
 from __future__ import annotations
 
 import mmap
+import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.records import dataclass, replace
 from vtensor.storage.inputs import Port
 
 #: Names of element types, by ONNX's number.
@@ -212,7 +215,7 @@ class Declared:
 
 
 def declared(model: str | bytes) -> Declared | None:
-    """Return what a model declares; None if its bytes are no protocol buffer.
+    """Return what a model declares; None if it is no file, or its bytes are no protocol buffer.
 
     Args:
         model: path of the file, or its bytes.
@@ -222,11 +225,13 @@ def declared(model: str | bytes) -> Declared | None:
     """
     data: bytes | mmap.mmap = b"" if isinstance(model, str) else model
     if isinstance(model, str):
+        if not stat.S_ISREG(os.stat(model).st_mode):  # noqa: PTH116  # a folder, a pipe, a device
+            return None
         with open(model, "rb") as file, suppress(ValueError):  # noqa: PTH123  # an empty file
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     try:
         return _read(memoryview(data))
-    except _Malformed:
+    except (_Malformed, RecursionError):  # types may be nested without end
         return None
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, ClassVar
 
+from vtensor.language.records import dataclass
 from vtensor.onnxruntime.errors import NotImplemented, missing, status  # noqa: A004
 from vtensor.onnxruntime.notes import note
 
@@ -67,6 +67,12 @@ class _Setting:
         return value
 
 
+#: Entries of a session that have a meaning here: the folder of external data, and the format of the
+#: model's file.
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+MODEL_FORMAT = "session.load_model_format"
+
+
 class _Options:
     """Attributes by the table ``_settings``, and a table of entries by key.
 
@@ -92,20 +98,26 @@ class _Options:
         return [*super().__dir__(), *self._settings]
 
     def _add(self, key: str, value: str) -> None:
+        """Set a configuration entry.
+
+        Raises:
+            TypeError: the key or the value is no text.
+        """
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"a configuration entry is two texts, not {key!r} and {value!r}")
         self._entries[key] = value
+        if key not in (DATA_FOLDER, MODEL_FORMAT):
+            note(f"the configuration entry {key!r}")
 
     def _get(self, key: str) -> str:
+        """Return a configuration entry.
+
+        Raises:
+            RuntimeError: the entry was not set.
+        """
         if key not in self._entries:
             raise RuntimeError(f"{type(self).__name__} does not have configuration with key: {key}")
         return str(self._entries[key])
-
-
-#: Entries of a session that have a meaning here: the folder of external data, and the format of the
-#: model's file.
-DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-MODEL_FORMAT = "session.load_model_format"
 
 
 class SessionOptions(_Options):
@@ -139,19 +151,8 @@ class SessionOptions(_Options):
         super().__init__()
         vars(self).update(_by_name={}, _by_denotation={})
 
-    def add_session_config_entry(self, key: str, value: str) -> None:
-        """Set a configuration entry."""
-        self._add(key, value)
-        if key not in (DATA_FOLDER, MODEL_FORMAT):
-            note(f"the configuration entry {key!r}")
-
-    def get_session_config_entry(self, key: str) -> str:
-        """Return a configuration entry.
-
-        Raises:
-            RuntimeError: the entry was not set.
-        """
-        return self._get(key)
+    add_session_config_entry = _Options._add
+    get_session_config_entry = _Options._get
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Fix the size of each dimension of an input that the model calls ``name``."""
@@ -185,18 +186,8 @@ class RunOptions(_Options):
         "terminate": _Setting(False, used=True),
     }
 
-    def add_run_config_entry(self, key: str, value: str) -> None:
-        """Set a configuration entry."""
-        self._add(key, value)
-        note(f"the configuration entry {key!r} of a run")
-
-    def get_run_config_entry(self, key: str) -> str:
-        """Return a configuration entry.
-
-        Raises:
-            RuntimeError: the entry was not set.
-        """
-        return self._get(key)
+    add_run_config_entry = _Options._add
+    get_run_config_entry = _Options._get
 
 
 def _override(sizes: dict[str, int], name: object, size: object) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +17,12 @@ from vtensor.onnxruntime.binding import IOBinding
 from vtensor.onnxruntime.errors import InvalidArgument, status
 from vtensor.onnxruntime.metadata import ELEMENTS, NodeArg, element_number
 from vtensor.onnxruntime.options import DATA_FOLDER, MODEL_FORMAT, RunOptions, SessionOptions
-from vtensor.onnxruntime.providers import FALLBACK, Provider, chosen
+from vtensor.onnxruntime.providers import Provider, chosen
 from vtensor.onnxruntime.values import Array, OrtValue
 from vtensor.runtime.session import Session as Network
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 #: The bytes from the fourth on of a model in ONNX Runtime's own format.
 _ORT_MARK = b"ORTM"
@@ -115,6 +116,8 @@ class Session:
             callback(results, user_data, message)
 
         if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             self._pool = ThreadPoolExecutor(1, "vtensor-run-async")
         self._pool.submit(work)
 
@@ -133,8 +136,7 @@ class Session:
         """
         if iobinding._session is not self:
             raise ValueError("IOBinding must be used with the session that created it.")
-        if run_options is not None:
-            _check_run(run_options)
+        _check_run(run_options)
         iobinding._run()
 
     def get_inputs(self) -> list[NodeArg]:
@@ -181,10 +183,6 @@ class Session:
     def _providers(self) -> list[str]:
         return [*self._provider_options]
 
-    @property
-    def _fallback_providers(self) -> list[str]:
-        return [FALLBACK]
-
     def enable_fallback(self) -> None:
         """Let malformed providers be replaced by the processor."""
         self._enable_fallback = True
@@ -202,12 +200,13 @@ class Session:
 
         The trace is that of one more run, on the arrays of the last run.
         """
+        import json
+
         fed, self._fed = self._fed, None
         if fed is None:
             return ""
-        now = time.time()
-        stamp = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now))
-        name = f"{self._sess_options.profile_file_prefix}_{stamp}_{int(now % 1 * 1000):03}.json"
+        stamp = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{time.time_ns() // 10**6 % 1000:03}"
+        name = f"{self._sess_options.profile_file_prefix}_{stamp}.json"
         known = fed.keys() >= {arg.name for arg in self._inputs_meta}
         trace = self._sess.profile(fed, runs=1).to_trace()["traceEvents"] if known else []
         Path(name).write_text(json.dumps(trace), "utf-8")
@@ -395,7 +394,9 @@ class InferenceSession(Session):
                 external_data_root=folder,
             )
         except VTensorError as error:
-            raise status(errors.class_of(error), f"{self._label}{error}") from error
+            is_odd = any(map(_is_no_array, (*self._declared.inputs, *self._declared.outputs)))
+            kind = errors.NotImplemented if is_odd else errors.class_of(error)
+            raise status(kind, f"{self._label}{error}") from error
 
     def _describe(self, model: str | bytes) -> None:
         """Set the descriptions of inputs and outputs, and the names that a run may use."""
@@ -449,8 +450,6 @@ def _declared(model: str | bytes, label: str) -> metadata.Declared:
     except FileNotFoundError as error:
         text = f"{label}Load model {model!s} failed. File doesn't exist"
         raise status(errors.NoSuchFile, text) from error
-    except IsADirectoryError:
-        found = None
     except (OSError, ValueError) as error:
         raise status(errors.Fail, f"{label}{error}") from error
     if found is None:
@@ -461,11 +460,16 @@ def _declared(model: str | bytes, label: str) -> metadata.Declared:
     return found
 
 
-def _check_run(run_options: RunOptions) -> None:
+def _is_no_array(arg: NodeArg) -> bool:
+    """Return whether an input or output is a text, a sequence or a map, if it has a type."""
+    return "string" in arg.type or arg.type[:7] not in ("", "tensor(")
+
+
+def _check_run(run_options: RunOptions | None) -> None:
     """Raise an error if the options of a run are none, or forbid it."""
-    if not isinstance(run_options, RunOptions):
+    if not isinstance(run_options, RunOptions | None):
         raise TypeError(f"run_options is {type(run_options)}, not RunOptions")
-    if run_options.terminate:
+    if run_options is not None and run_options.terminate:
         raise status(errors.Fail, "Exiting due to terminate flag being set to true.")
 
 
