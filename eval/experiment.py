@@ -66,6 +66,7 @@ class Scope:
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.
         peers: time other engines, too.
+        only: names to which ``eval.narrow`` is restricted; empty is all.
         threads: the number of threads of a run.
         seed: the seed of the order of turns, and of the draws for confidence intervals.
     """
@@ -88,6 +89,7 @@ class Scope:
     fresh: int = 3
     repeats: int = 5
     peers: bool = True
+    only: tuple[str, ...] = ()
     threads: int = 0
     seed: int = 0
 

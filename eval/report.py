@@ -38,6 +38,7 @@ SECTIONS = (
     "eval.memory",
     "eval.busy",
     "eval.today",
+    "eval.narrow",
 )
 
 REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Programming Framework"

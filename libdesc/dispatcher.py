@@ -62,7 +62,13 @@ class DispatchContext(Context):
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Call the generated dispatcher of ``op`` for the context's device."""
+        self.retype(outputs)
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
+
+    def retype(self, outputs: Sequence[VTensor]) -> None:
+        """Give the first output the element type of the last follower's output."""
+        if self.followers:
+            outputs[0].dtype = self.followers[-1].gives or outputs[0].dtype
 
 
 def dispatcher(op: str, device: str = CPU) -> Dispatch:

@@ -91,6 +91,19 @@ class RegisteredLibrary:
         handler = self.code["computes_handler"]
         return handler is None or bool(handler(dtype))
 
+    def speedups(self) -> Mapping[str, tuple[str, float]]:
+        """Return the element types in which this processor multiplies faster than in f32.
+
+        For each, by name, there are the name of the instructions, and how many times as fast a
+        large product is. The mapping is empty if the library is absent or has no handler
+        ``speedups``.
+        """
+        handler = self.code["speedups_handler"]
+        if handler is None or self.absent:
+            return {}
+        answer: Mapping[str, tuple[str, float]] = handler()
+        return answer
+
     def peaks(self, nbytes: int) -> Iterator[tuple[str, Step, int]]:
         """Yield (kind, step, count) for each step that measures the machine's peak speed when it is
         timed.

@@ -127,9 +127,9 @@ class Registry:
         """
         rows = []
         self.index.load(op)
-        for info in list(self.invokers.values()):
-            library = self.libraries.get(info.library)
-            if info.op == op and info.device == device and library and device in library.devices:
+        for name, library in list(self.libraries.items()):
+            info = self.invokers.get((op, name, device))
+            if info is not None and device in library.devices:
                 priority = library.priority if info.priority is None else info.priority
                 rows.append((priority, info))
         return sorted(rows, key=lambda row: (-row[0], row[1].library))

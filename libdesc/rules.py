@@ -23,6 +23,7 @@ def rewrite(
     *,
     given: Given | None = None,
     example: Mapping[str, Any] | None = None,
+    early: bool = False,
 ) -> Rule:
     """Register a rewrite rule and return it. A session may then replace ``pattern`` by ``makes`` in
     its graph.
@@ -38,13 +39,15 @@ def rewrite(
         example: values for tests, by name. Of a hole, its dims, by default ``"N C H W"``: each has
             a random size, but ``I=C`` has that of C and ``h=2`` has 2; ``?`` in front makes truth
             values. Of a scalar, its number. Of a parameter, its value, or a function of the sizes.
+        early: True for a rule about integers that stand for numbers; see ``Rule``.
 
     Raises:
         GraphError: the name is taken, or a text is no expression.
     """
     optional = {"given": given} if given else {}
     example = dict(example or {})
-    rule = Rule.of(name, equation, pattern, makes, example=example, module=_module(), **optional)
+    more = {"example": example, "module": _module(), "early": early, **optional}
+    rule = Rule.of(name, equation, pattern, makes, **more)
     current = registry(fill=False)
     if current.rules.get(name, rule).pattern != rule.pattern:
         raise GraphError(f"a rule {name!r} is already registered")

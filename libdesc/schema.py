@@ -27,6 +27,11 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
     "computes": ((str,), False, '"module:function"(dtype) -> whether the processor has it'),
+    "speedups": (
+        (str,),
+        False,
+        '"module:function" -> {dtype: (instructions, times as fast as f32)}',
+    ),
     "peaks": ((str,), False, '"module:function"(nbytes) -> steps that measure peak speed'),
     "let_go": (
         (str,),
@@ -46,6 +51,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "version": (),
     "limit_isa": ("cap",),
     "computes": ("dtype",),
+    "speedups": (),
     "peaks": ("nbytes",),
     "let_go": (),
 }

@@ -25,7 +25,6 @@ from ops.logic import BitwiseXor as BitwiseXor
 from ops.cast import Cast as Cast
 from ops.unary import Ceil as Ceil
 from ops.activations import Celu as Celu
-from ops.centered import Centered as Centered
 from ops.relu import Clip as Clip
 from ops.transposed import Col2Im as Col2Im
 from ops.slice import Compress as Compress
@@ -33,6 +32,7 @@ from ops.concat import Concat as Concat
 from ops.convolution import Conv1D as Conv1D
 from ops.convolution import Conv2D as Conv2D
 from ops.convolution import Conv3D as Conv3D
+from ops.integers import ConvInteger as ConvInteger
 from ops.transposed import ConvTranspose as ConvTranspose
 from ops.unary import Cos as Cos
 from ops.unary import Cosh as Cosh
@@ -42,9 +42,13 @@ from ops.fourier import DFT as DFT
 from ops.sampling import DeformConv as DeformConv
 from ops.reshape import DepthToSpace as DepthToSpace
 from ops.convolution import DepthwiseConv2D as DepthwiseConv2D
+from ops.blockwise import DequantizeBlocks as DequantizeBlocks
 from ops.quantizelinear import DequantizeLinear as DequantizeLinear
+from ops.quantized import DequantizedAdd as DequantizedAdd
+from ops.quantized import DequantizedMul as DequantizedMul
 from ops.det import Det as Det
 from ops.binary import Div as Div
+from ops.quantized_lstm import DynamicQuantizeLSTM as DynamicQuantizeLSTM
 from ops.quantizelinear import DynamicQuantizeLinear as DynamicQuantizeLinear
 from ops.einsum import Einsum as Einsum
 from ops.activations import Elu as Elu
@@ -56,6 +60,7 @@ from ops.along import EyeLike as EyeLike
 from ops.unary import Floor as Floor
 from ops.recurrent import GRU as GRU
 from ops.gather import Gather as Gather
+from ops.blockwise import GatherBlockQuantized as GatherBlockQuantized
 from ops.gather import GatherElements as GatherElements
 from ops.gather import GatherND as GatherND
 from ops.activations import Gelu as Gelu
@@ -80,6 +85,8 @@ from ops.softmax import LogSoftmax as LogSoftmax
 from ops.normalizations import LpNormalization as LpNormalization
 from ops.pooling import LpPool as LpPool
 from ops.matmul import MatMul as MatMul
+from ops.integers import MatMulInteger as MatMulInteger
+from ops.blockwise import MatMulNBits as MatMulNBits
 from ops.binary import Max as Max
 from ops.pooling import MaxPool as MaxPool
 from ops.pooling import MaxPoolIndices as MaxPoolIndices
@@ -115,6 +122,7 @@ from ops.reduce import ReduceSumSquare as ReduceSumSquare
 from ops.relu import Relu as Relu
 from ops.relu import Relu6 as Relu6
 from ops.reshape import Rename as Rename
+from ops.integers import Requantize as Requantize
 from ops.reshape import Reshape as Reshape
 from ops.resize import Resize as Resize
 from ops.along import ReverseSequence as ReverseSequence

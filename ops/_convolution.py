@@ -63,21 +63,35 @@ def read_kernel(node: NodeReader, w: VTensor) -> Sizes:
     return kernel
 
 
-def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
-    """Add to the graph the convolution of image ``x`` with kernel ``w``, and return its output.
+def read_groups(node: NodeReader, x: VTensor, w: VTensor) -> dict[str, Any]:
+    """Return a convolution's strides, pads, dilations and number of groups, by name.
 
-    The node's attributes give strides, pads, dilations and the number of groups. The node is
-    refused if the channels of ``x`` and ``w`` do not fit these groups.
+    The node is refused if the channels of the image ``x`` and the kernel ``w`` do not fit the
+    groups.
     """
     kernel, group = read_kernel(node, w), int(node.attribute("group", 1))
     if group < 1 or w.size("O") % group or x.size("C") != w.size("I") * group:
         what = f"{x.size('C')} channels, {w.size('O')} kernels of {w.size('I')}"
         raise node.refuse(f"group {group} with {what}")
-    window = read_window(node, x, kernel)
-    op = named(f"Conv{len(kernel)}D")(**window, group=group)
-    if group > 1:
-        w = node.reshape(w, {"G": group, **w.dims, "O": w.size("O") // group})
-        if len(kernel) == 2 and w.size("I") == 1:
+    return {**read_window(node, x, kernel), "group": group}
+
+
+def grouped(node: NodeReader, w: VTensor, group: int) -> VTensor:
+    """Return a value with a dim O, such as a kernel, whose output channels are in groups G."""
+    return node.reshape(w, {"G": group, **w.dims, "O": w.size("O") // group})
+
+
+def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
+    """Add to the graph the convolution of image ``x`` with kernel ``w``, and return its output.
+
+    The node's attributes give strides, pads, dilations and the number of groups, as for
+    ``read_groups``.
+    """
+    window, rank = read_groups(node, x, w), len(kernel_sizes(w))
+    op = named(f"Conv{rank}D")(**window)
+    if (group := window.pop("group")) > 1:
+        w = grouped(node, w, group)
+        if rank == 2 and w.size("I") == 1:
             op = named("DepthwiseConv2D")(**window)
     return node.add(op, x, w)
 

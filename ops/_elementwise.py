@@ -27,7 +27,7 @@ from ops._elements import AHEAD
 from ops._places import one_output
 from ops._writing import write_aligned
 from vtensor.language.dims import broadcast
-from vtensor.language.operators import OPERATORS
+from vtensor.language.operators import OPERATORS, result_type
 from vtensor.language.traits import Trait
 from vtensor.operators import (
     Context,
@@ -57,13 +57,9 @@ NATIVE = ("f32", "bf16", "f16")
 ROWS: dict[str, tuple[Callable[..., Any], float | Callable[[Any], float]]] = {}
 
 
-def pointwise(op: object, ctx: Context, *operands: VTensor, dtype: str = "") -> VTensor:
-    """Dispatch an element-wise operator and return its output; dims are matched by name.
-
-    ``dtype`` is the output's element type. If empty, it is the operator's ``to`` if there is such
-    an attribute, else the first operand's element type.
-    """
-    dtype = dtype or getattr(op, "to", operands[0].dtype)
+def pointwise(op: object, ctx: Context, *operands: VTensor) -> VTensor:
+    """Dispatch an element-wise operator and return its output; dims are matched by name."""
+    dtype = result_type(op, [operand.dtype for operand in operands])
     return one_output(ctx, op, operands, broadcast(*(x.dims for x in operands)), dtype)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ops._names import fresh
 from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
@@ -41,3 +43,16 @@ def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, s
     a = node.input(0, " ".join([*out[stack - max(left - 2, 0) : stack], *rows, over]))
     b = node.input(second, " ".join([*out[stack - max(right - 2, 0) : stack], over, *columns]))
     return a, b, over
+
+
+def product_rank(second: str = "x1") -> Callable[[Naming], int]:
+    """Return a function from a matrix product as an ONNX node to the rank of its output.
+
+    ``second`` is the role of the second factor.
+    """
+
+    def rank(node: Naming) -> int:
+        left, right = node.rank("x0"), node.rank(second)
+        return max(left, right, 2) - (left == 1) - (right == 1)
+
+    return rank

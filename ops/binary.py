@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from libdesc import rewrite
@@ -24,6 +26,7 @@ from vtensor.operators import (
     Commutes,
     Context,
     Expression,
+    Moves,
     NodeReader,
     NodeWriter,
     Spelling,
@@ -204,6 +207,7 @@ class Mod(Binary):
     widen=False,
     expression=select,
     inplace=["a", "b"],
+    traits=[Moves(("a", "b"))],
 )
 class Where:
     """Choose between the elements of two tensors: y = a if c else b.
@@ -223,8 +227,12 @@ class Where:
     Source: ONNX operator Where, opset 16.
     """
 
+    def result_type(self, types: Sequence[str]) -> str:
+        """Return the element type of ``a``, which is the output's."""
+        return types[1]
+
     def compute(self, ctx: Context, c: VTensor, a: VTensor, b: VTensor) -> VTensor:
-        return pointwise(self, ctx, c, a, b, dtype=a.dtype)
+        return pointwise(self, ctx, c, a, b)
 
 
 @elementwise(

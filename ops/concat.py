@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from ops._names import all_alike, axes_of, axis_of, broadcast_input, last_names,
 from ops._places import as_output, one_output, unique_names
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
-from vtensor.language.traits import Structural
+from vtensor.language.traits import Moves, Structural
 from vtensor.operators import Context, Match, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
@@ -40,7 +42,7 @@ def _agree(op: Concat, x: VTensor, *more: VTensor) -> bool:
     dims={"x": "*", "y": "*"},
     holds=[(_agree, "the inputs must agree in every dim but {op.axis}")],
     onnx=Spelling("Concat", 1, _read, all_alike, write=_write, ahead=AHEAD["Concat"]),
-    traits=[Structural("concat")],
+    traits=[Structural("concat"), Moves()],
 )
 class Concat:
     """Concatenate tensors along a dim.
@@ -115,6 +117,7 @@ def _write_tile(node: NodeWriter, op: Tile) -> None:
     onnx=Spelling(
         "Expand", 8, _read_expand, last_names, write=_write_expand, ahead=AHEAD["Expand"]
     ),
+    traits=[Moves()],
 )
 class Expand:
     """Repeat a tensor along dims that it lacks, or has with size 1.
@@ -158,6 +161,7 @@ def expand(op: Expand, x: Array) -> Array:
         (lambda op, _: all(n >= 0 for _, n in op.repeats), "repeats must be a count from 0 on"),
     ],
     onnx=Spelling("Tile", 6, _read_tile, same_names, write=_write_tile, ahead=AHEAD["Tile"]),
+    traits=[Moves()],
 )
 class Tile:
     """Repeat a tensor as a whole along some dims.
@@ -251,6 +255,14 @@ def _has_border_elements(op: Pad, x: VTensor) -> bool:
     return all(kept >= least or more <= 0 for kept, more in _kept(op, x))
 
 
+def _of_results(op: Pad, function: Callable[[float], float | None]) -> Pad | None:
+    """Return the Pad of results of a function, whose constant is the function's result, too."""
+    if op.mode != "constant":
+        return op
+    value = function(op.value)
+    return None if value is None else replace(op, value=value)
+
+
 @operator(
     "Pad",
     dims={"x": "*", "y": "*"},
@@ -260,6 +272,7 @@ def _has_border_elements(op: Pad, x: VTensor) -> bool:
         (_has_border_elements, "mode {op.mode} has no elements to put there"),
     ],
     onnx=Spelling("Pad", 2, _read_pad, same_names, write=_write_pad),
+    traits=[Moves(made=_of_results)],
 )
 class Pad:
     """Add a border of elements to a tensor; a negative pad removes elements.

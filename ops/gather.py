@@ -20,7 +20,7 @@ from ops._places import (
     order_starting_with,
 )
 from ptensor import Layout, PTensor
-from vtensor.language.traits import Structural
+from vtensor.language.traits import Moves, Structural
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
@@ -86,7 +86,7 @@ def _shares_only_axis(op: Gather, x: VTensor, i: VTensor) -> bool:
     dims={"x": "*", "i": "*", "y": "*"},
     holds=[(_shares_only_axis, "x and i may share no dim but {op.axis}")],
     onnx=Spelling("Gather", 1, _read, _names, write=_write, ahead=AHEAD["Gather"]),
-    traits=[Structural("gather")],
+    traits=[Structural("gather"), Moves()],
 )
 class Gather:
     """Gather slices of a tensor by their indices along a dim.

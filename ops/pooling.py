@@ -27,7 +27,17 @@ from ops.reduce import Mean, ReduceL1, ReduceMax
 from ptensor import PTensor
 from vtensor.errors import DimError
 from vtensor.language.records import dataclass
-from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param, written
+from vtensor.operators import (
+    Context,
+    Cost,
+    Moves,
+    Naming,
+    NodeReader,
+    Spelling,
+    operator,
+    param,
+    written,
+)
 from vtensor.tensor import VTensor
 
 
@@ -132,7 +142,8 @@ def _no_window_is_empty(op: Pool, x: VTensor) -> bool:
 
 
 _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
-_SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
+_EQUAL = [("x.N", "y.N"), ("x.C", "y.C")]
+_SAME: dict[str, Any] = {"equal": _EQUAL, "traits": [Cost(_cost)]}
 #: Conditions, for ``holds``, under which each position of the window has an element of the image:
 #: pads alone have no maximum and no mean.
 _HOLDS = [
@@ -149,7 +160,8 @@ _HOLDS = [
     dims=_DIMS,
     holds=_HOLDS,
     onnx=_spellings("MaxPool", lambda: MaxPool, ReduceMax),
-    **_SAME,
+    equal=_EQUAL,
+    traits=[Cost(_cost), Moves()],
 )
 class MaxPool(Pool):
     """Slide a window over the image and take the largest element in it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import sub
 from typing import Any
@@ -13,6 +14,8 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
 from libdesc.routine import Routine
+from ops._blocks import read_dequantized
+from ops._codes import MICROSOFT, checked
 from ops._elementwise import FLOATS, Array, elementwise, pointwise
 from ops._names import same_names
 from ops._writing import write_aligned
@@ -24,9 +27,11 @@ from vtensor.language.dims import broadcast
 from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
 from vtensor.operators import (
     Context,
+    Encodes,
     Expression,
     Naming,
     NodeReader,
+    NodeWriter,
     Spelling,
     named,
     operator,
@@ -48,6 +53,10 @@ def _names(node: Naming) -> None:
             node.same(role, 0, "x0", int(node.attribute("axis", 1)))
 
 
+def _rank(node: Naming) -> int:
+    return node.rank("x0")
+
+
 def _axis(node: NodeReader, x: VTensor) -> str:
     """Return the dim of x along which the scale changes.
 
@@ -63,6 +72,7 @@ def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
     and is repeated for each of them. A scalar, or a vector with one element, gets no dims. The same
     holds for the zero point.
     """
+    checked(node, 1)
     return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 
 
@@ -98,9 +108,9 @@ def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) ->
     apart: dict[str, int] = {}
     for dim, count in x.dims.items():
         apart |= {dim: count, each: 1} if dim == axis else {dim: count}
-    many = node.add(named("Expand")(((each, times),)), node.reshape(x, apart))
+    many = node.ahead(named("Expand")(((each, times),)), node.reshape(x, apart))
     whole = node.reshape(many, {**x.dims, axis: x.size(axis) * times})
-    return node.add(named("Slice")((axis,), (0,), (size,), (1,)), whole)
+    return node.ahead(named("Slice")((axis,), (0,), (size,), (1,)), whole)
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -116,10 +126,49 @@ def _read(node: NodeReader) -> VTensor:
 
 
 def _read_dequantize(node: NodeReader) -> VTensor:
+    if (packed := read_dequantized(node)) is not None:
+        return packed
     x = node.input(0)
     parameters = _parameters(node, x)
+    if node.has(2):
+        checked(node, 2, x.dtype)
     to = node.element_type("output_dtype") or parameters[0].dtype
     return node.add(DequantizeLinear(to), x, *parameters)
+
+
+def _stays_narrow(types: Sequence[str]) -> bool:
+    """Return whether a library may have a kernel for integers and scales of these types."""
+    return (types[0] in ("s8", "u8", "s32") and types[1] == "f32") or types[0] in NARROW_INTEGERS
+
+
+def _by(node: NodeWriter) -> tuple[list[str], int | None]:
+    """Return ONNX's names of x, the scale and the zero point if there is one, and the axis along
+    which the scale changes; None if it does not.
+    """
+    x, *by = node.inputs
+    dims = [[dim for dim, size in value.dims.items() if size != 1] for value in by]
+    if len(dims[0]) > 1 or any(row != dims[0] for row in dims):
+        raise node.refuse("a scale and a zero point along other dims than one and the same")
+    told = [
+        node.operand(value, row or list(value.dims)) for value, row in zip(by, dims, strict=True)
+    ]
+    return [node.operand(x), *told], list(x.dims).index(dims[0][0]) if dims[0] else None
+
+
+def _write(node: NodeWriter, op: QuantizeLinear) -> None:
+    operands, axis = _by(node)
+    if len(operands) < 3 and op.to != "u8":
+        scale = node.inputs[1]
+        operands.append(node.constant(np.zeros(tuple(scale.dims.values())), op.to))
+    precision = node.element_type(op.precision) if op.precision else None
+    saturate = None if op.saturate else False
+    node.emit("QuantizeLinear", *operands, axis=axis, precision=precision, saturate=saturate)
+
+
+def _write_dequantize(node: NodeWriter, op: DequantizeLinear) -> None:
+    operands, axis = _by(node)
+    to = None if op.to == node.inputs[1].dtype else node.element_type(op.to)
+    node.emit("DequantizeLinear", *operands, axis=axis, output_dtype=to)
 
 
 class _Linear:
@@ -177,10 +226,12 @@ def _quantized_expression(
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
     # Eigen divides in f32. For types narrower than f32, the quotient rounded to the type equals the
-    # exact quotient rounded once.
+    # exact quotient rounded once. Zero points are f32, too; the conversion saturates.
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
-        steps = (steps + shift).apply("round")
+        steps = steps + shift.to("f32")
+    if op.to in eigen.SHORT:
+        return steps.to(op.to)
     low, high = integer_range(op.to)
     return steps.max(low).min(high).to(op.to)
 
@@ -188,18 +239,24 @@ def _quantized_expression(
 def _dequantized_expression(
     op: DequantizeLinear, x: Expression, scale: Expression, *zero: Expression
 ) -> Expression:
+    if x.dtype in _INTEGERS:  # f32 holds them exactly
+        x, zero = x.to("f32"), tuple(shift.to("f32") for shift in zero)
     return reduce(sub, zero, x) * scale
 
 
 @elementwise(
     "QuantizeLinear",
-    Spelling("QuantizeLinear", 10, _read, _names),
+    [
+        Spelling("QuantizeLinear", 10, _read, _names, write=_write),
+        Spelling(f"{MICROSOFT}QuantizeLinear", 1, _read, _names, rank=_rank),
+    ],
     _quantized,
     {"x": (*FLOATS, "s32")},
     widen=False,
     expression=_quantized_expression,
     inplace=[],  # the output has another element type
     holds=_HOLDS,
+    traits=[Encodes(back=False)],
 )
 class QuantizeLinear(_Linear):
     """Quantize a tensor: y = x / scale, rounded to the nearest number, plus the zero point.
@@ -233,13 +290,24 @@ class QuantizeLinear(_Linear):
 
 @elementwise(
     "DequantizeLinear",
-    Spelling("DequantizeLinear", 10, _read_dequantize, _names),
+    [
+        Spelling(
+            "DequantizeLinear",
+            10,
+            _read_dequantize,
+            _names,
+            write=_write_dequantize,
+            kept=_stays_narrow,
+        ),
+        Spelling(f"{MICROSOFT}DequantizeLinear", 1, _read_dequantize, _names, rank=_rank),
+    ],
     _dequantized,
     {"x": (*_STEPS, "s32", *FLOATS)},
     widen=False,
     expression=_dequantized_expression,
     inplace=[],  # the output has another element type
     holds=_HOLDS,
+    traits=[Encodes(back=True)],
 )
 class DequantizeLinear(_Linear):
     """Dequantize a tensor: y = (x - zero point) * scale, rounded once.
@@ -300,6 +368,15 @@ class DynamicQuantizeLinear:
         return y, scale, zero
 
 
+def dynamic_codes(values: Array) -> tuple[Array, Array, Array]:
+    """Return numbers quantized as by ``DynamicQuantizeLinear``, the scale and the zero point."""
+    numbers = values[~np.isnan(values)]
+    low, high = numbers.min(initial=0), numbers.max(initial=0)
+    step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
+    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # fmin and fmax ignore a NaN
+    return np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255), step, origin
+
+
 @invoker(_NAME, library="eigen", dtypes={"x": eigen.DTYPES})
 def eigen_dynamic_quantize(
     ctx: Context, op: object, x: VTensor, y: VTensor, scale: VTensor, zero: VTensor
@@ -311,10 +388,4 @@ def eigen_dynamic_quantize(
 def dynamic_quantize(
     ctx: Context, op: object, x: PTensor, y: PTensor, scale: PTensor, zero: PTensor
 ) -> None:
-    values = wide(x.data())
-    numbers = values[~np.isnan(values)]
-    low, high = numbers.min(initial=0), numbers.max(initial=0)
-    step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
-    origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # fmin and fmax ignore a NaN
-    scale.data()[...], zero.data()[...] = step, origin
-    y.data()[...] = np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255)
+    y.data()[...], scale.data()[...], zero.data()[...] = dynamic_codes(wide(x.data()))

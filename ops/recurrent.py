@@ -51,8 +51,8 @@ _FUNCTIONS: dict[str, tuple[Callable[[Array, float, float], Any], tuple[float, .
 
 
 @dataclass(frozen=True)
-class _Recurrent:
-    """The shared parameters and ``compute`` of recurrent networks."""
+class Recurrent:
+    """The shared parameters of recurrent networks."""
 
     activations: tuple[Activation, ...] = param()
     direction: str = param(default="forward", choices=("forward", "reverse", "bidirectional"))
@@ -65,10 +65,12 @@ class _Recurrent:
     places: ClassVar[tuple[int, ...]] = ()
     #: The names of the states that are carried from one time to the next.
     states: ClassVar[tuple[str, ...]] = ("hidden",)
+    #: The names of the operands between the weights and the optional operands.
+    others: ClassVar[tuple[str, ...]] = ()
     #: ONNX's default activation functions of a direction.
     functions: ClassVar[tuple[str, ...]]
 
-    def compute(
+    def dispatched(
         self, ctx: Context, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
     ) -> tuple[VTensor, ...]:
         """Dispatch on all operands, and return the outputs.
@@ -97,7 +99,17 @@ class _Recurrent:
         return len(self.functions)
 
 
-R = TypeVar("R", bound=_Recurrent)
+class _Plain(Recurrent):
+    """The shared ``compute`` of ONNX's recurrent networks."""
+
+    def compute(
+        self, ctx: Context, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
+    ) -> tuple[VTensor, ...]:
+        """Dispatch on all operands, and return the outputs; see ``dispatched``."""
+        return self.dispatched(ctx, x, w, r, *more)
+
+
+R = TypeVar("R", bound=Recurrent)
 
 
 def _positions(batch_first: bool) -> dict[str, str]:
@@ -113,7 +125,8 @@ def _positions(batch_first: bool) -> dict[str, str]:
     return names | dict.fromkeys(("x5", "x6", "y1", "y2"), state)
 
 
-def _names(node: Naming) -> None:
+def network_names(node: Naming) -> None:
+    """Name the dims of a recurrent network's inputs and outputs."""
     for role, names in _positions(bool(node.attribute("layout", 0))).items():
         node.name(role, names)
 
@@ -138,7 +151,7 @@ def _cut(node: NodeReader, t: VTensor, dim: str, begin: int, end: int) -> VTenso
     return node.ahead(named("Slice")((dim,), (begin,), (end,), (1,)), t)
 
 
-def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) -> VTensor:
+def by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) -> VTensor:
     """Split the dim ``gate`` of weights into ``gate`` and ``unit``, and return the weights.
 
     Args:
@@ -147,14 +160,16 @@ def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) ->
         gates: the number of gates.
         places: for each gate of the result, its index in ``t``; empty keeps the gates' order.
     """
-    sizes = {**t.dims, "gate": gates, "unit": t.size("gate") // gates}
-    order = dict.fromkeys(["dir", *(["side"] if "side" in sizes else []), "gate", "unit", *sizes])
-    t = node.reshape(t, {dim: sizes[dim] for dim in order})
+    apart = {"gate": gates, "unit": t.size("gate") // gates}
+    sizes: dict[str, int] = {}
+    for dim, size in t.dims.items():
+        sizes |= apart if dim == "gate" else {dim: size}
+    t = node.reshape(t, sizes)
     parts = [_cut(node, t, "gate", place, place + 1) for place in places]
     return node.ahead(named("Concat")("gate"), *parts) if parts else t
 
 
-def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
+def _bias(node: NodeReader, cls: type[Recurrent], linear: bool) -> VTensor:
     """Return the operand ``bias`` of a network, with the dims dir, row and unit.
 
     ONNX has two biases for each gate and unit: of the input and of the state. A row is their sum.
@@ -163,7 +178,7 @@ def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
     """
     t = node.input(3, "dir both")
     t = node.reshape(t, {"dir": t.size("dir"), "side": 2, "gate": t.size("both") // 2})
-    sides = _by_gate(node, t, cls.gates, cls.places)
+    sides = by_gate(node, t, cls.gates, cls.places)
     total = node.ahead(named("ReduceSum")(("side",), keepdims=False), sides)
     sizes = {"dir": t.size("dir"), "row": cls.gates, "unit": sides.size("unit")}
     if not linear:
@@ -174,7 +189,7 @@ def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
     return node.ahead(named("Concat")("row"), first, last)
 
 
-def _operand(node: NodeReader, cls: type[_Recurrent], name: str, linear: bool) -> VTensor:
+def _operand(node: NodeReader, cls: type[Recurrent], name: str, linear: bool) -> VTensor:
     """Return the optional operand ``name``, a key of ``OPTIONAL``, read from a node.
 
     ``linear`` is True for a GRU with linear_before_reset, whose last gate has two biases.
@@ -184,49 +199,77 @@ def _operand(node: NodeReader, cls: type[_Recurrent], name: str, linear: bool) -
     if name != "peepholes":
         place, _ = OPTIONAL[name]
         return node.input(place, _positions(bool(node.attribute("layout", 0)))[f"x{place}"])
-    t = _by_gate(node, node.input(7, "dir gate"), 3, (0, 2, 1))
+    t = by_gate(node, node.input(7, "dir gate"), 3, (0, 2, 1))
     return node.reshape(t, dict(zip(OPTIONAL[name][1].split(), t.dims.values(), strict=True)))
 
 
-def _read(node: NodeReader, cls: type[_Recurrent]) -> Sequence[VTensor]:
+def _read(node: NodeReader, cls: type[Recurrent]) -> Sequence[VTensor]:
+    return read_network(
+        node,
+        cls,
+        1,
+        lambda: [
+            by_gate(node, node.input(1, "dir gate F"), cls.gates, cls.places),
+            by_gate(node, node.input(2, "dir gate state"), cls.gates, cls.places),
+        ],
+    )
+
+
+def read_network(
+    node: NodeReader,
+    cls: type[Recurrent],
+    axis: int,
+    weights: Callable[[], Sequence[VTensor]],
+) -> Sequence[VTensor]:
+    """Read a recurrent network and return its outputs.
+
+    Args:
+        node: the ONNX node that is read.
+        cls: the operator's class.
+        axis: the axis of the weights that has the units of all gates.
+        weights: returns the operands between x and the optional ones; it is called after the sizes
+            were checked.
+    """
     given = tuple(name for name, (place, _) in OPTIONAL.items() if node.has(place))
     direction, clip = node.attribute("direction", "forward"), float(node.attribute("clip") or 0.0)
     functions = cls.functions * (1 + (direction == "bidirectional"))
     flags = ("input_forget", "linear_before_reset")
     options = {name: True for name in flags if node.attribute(name, 0)}
     op = cls(tuple(_activations(node, functions)), direction, clip, given, **options)
-    _check_rows(node, cls)
+    _check_rows(node, cls, axis)
     inputs = [
         node.input(0, _positions(bool(node.attribute("layout", 0)))["x0"]),
-        _by_gate(node, node.input(1, "dir gate F"), cls.gates, cls.places),
-        _by_gate(node, node.input(2, "dir gate state"), cls.gates, cls.places),
+        *weights(),
         *(_operand(node, cls, name, op.rows > cls.gates) for name in given),
     ]
     outputs: Any = node.add(op, *inputs)
     return list(outputs)
 
 
-def _check_rows(node: NodeReader, cls: type[_Recurrent]) -> None:
-    """Raise an error if the node's weights or biases cannot be split into the gates of ``cls``."""
-    rows = {1: cls.gates, 2: cls.gates, 3: 2 * cls.gates, 7: 3}
-    for place, count in rows.items():
-        if node.has(place) and list(node.input(place).dims.values())[1] % count:
+def _check_rows(node: NodeReader, cls: type[Recurrent], axis: int) -> None:
+    """Raise an error if the node's weights or biases cannot be split into the gates of ``cls``.
+
+    ``axis`` is the axis of the weights that has the units of all gates.
+    """
+    rows = {1: (axis, cls.gates), 2: (axis, cls.gates), 3: (1, 2 * cls.gates), 7: (1, 3)}
+    for place, (at, count) in rows.items():
+        if node.has(place) and list(node.input(place).dims.values())[at] % count:
             raise node.refuse(f"input {place}, {node.input(place).summary()}: no {count} gates")
 
 
-def _gates_fit(op: _Recurrent, x: VTensor, w: VTensor, *_: VTensor) -> bool:
+def _gates_fit(op: Recurrent, x: VTensor, w: VTensor, *_: VTensor) -> bool:
     return w.size("gate") == op.gates
 
 
 def _optional_operands_fit(
-    op: _Recurrent, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
+    op: Recurrent, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
 ) -> bool:
     sizes = {**w.dims, "N": x.size("N"), "row": op.rows, "peephole": 3}
     rows = [{dim: sizes[dim] for dim in OPTIONAL[name][1].split()} for name in op.given]
-    return [dict(operand.dims) for operand in more] == rows
+    return [dict(operand.dims) for operand in more[len(op.others) :]] == rows
 
 
-def _directions_fit(op: _Recurrent, _: VTensor, w: VTensor, *__: VTensor) -> bool:
+def _directions_fit(op: Recurrent, _: VTensor, w: VTensor, *__: VTensor) -> bool:
     return (w.size("dir"), len(op.activations)) == (op.directions, op.directions * op.count)
 
 
@@ -239,30 +282,40 @@ def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
 
 
 def _recurrent(cls: type[R]) -> type[R]:
+    """Register the class of one of ONNX's recurrent networks as an operator, and return it."""
+    spelling = Spelling(cls.__name__, 7, lambda node: _read(node, cls), network_names)
+    return declare_network(cls, spelling)
+
+
+def declare_network(cls: type[R], spelling: Spelling) -> type[R]:
     """Register the class of a recurrent network as an operator, and return it."""
-    name = cls.__name__
     dims = {"x": "T N F", "w": "dir gate unit F", "r": "dir gate unit state"}
+    dims |= dict.fromkeys(cls.others, "dir gate unit")
     dims |= {"more": "*", "y": "T dir N unit"}
     gates = f"w and r must have {cls.gates} gates"
     needs = "{op.direction} needs dir={op.directions}, and {op.count} activations each"
     fits = "the dims of {op.given} must be those of x, w and r"
     declare = operator(
-        name,
+        cls.__name__,
         dims=dims | dict.fromkeys(cls.states, "dir N unit"),
         equal=[
-            *(("w." + dim, "r." + dim) for dim in ("dir", "gate", "unit")),
+            *(
+                ("w." + dim, f"{role}.{dim}")
+                for role in ("r", *cls.others)
+                for dim in ("dir", "gate", "unit")
+            ),
             ("x.F", "w.F"),
             ("r.unit", "r.state"),
         ],
         holds=[(_gates_fit, gates), (_optional_operands_fit, fits), (_directions_fit, needs)],
-        onnx=Spelling(name, 7, lambda node: _read(node, cls), _names),
+        onnx=spelling,
         traits=[Cost(_cost)],
     )
     return declare(cls)
 
 
 @dataclass(frozen=True)
-class _Cell:
+class Cell:
     """One direction of a recurrent network, as the NumPy library computes it.
 
     Attributes:
@@ -311,7 +364,7 @@ class _Cell:
 
 
 @_recurrent
-class RNN(_Recurrent):
+class RNN(_Plain):
     """Carry a hidden state h along a sequence.
 
     h' = f(w x + r h + biases)
@@ -341,13 +394,13 @@ class RNN(_Recurrent):
 
     gates, functions = 1, ("tanh",)
 
-    def step(self, cell: _Cell, x: Array, h: Array) -> States:
+    def step(self, cell: Cell, x: Array, h: Array) -> States:
         """Return the hidden state after x, the next element of the sequence, as a tuple of one."""
         return (cell.apply(0, cell.gate(0, x, h)),)
 
 
 @_recurrent
-class GRU(_Recurrent):
+class GRU(_Plain):
     """Carry a hidden state h along a sequence, with gates that update (z) and reset (r) it.
 
     z = f(gate z), reset = f(gate r), n = g(w x + r (reset * h) + biases),
@@ -387,7 +440,7 @@ class GRU(_Recurrent):
         """The number of biases of each unit: one more than gates with ``linear_before_reset``."""
         return self.gates + self.linear_before_reset
 
-    def step(self, cell: _Cell, x: Array, h: Array) -> States:
+    def step(self, cell: Cell, x: Array, h: Array) -> States:
         """Return the hidden state after x, the next element of the sequence, as a tuple of one."""
         update, reset = (cell.apply(0, cell.gate(i, x, h)) for i in range(2))
         if self.linear_before_reset:
@@ -399,7 +452,7 @@ class GRU(_Recurrent):
 
 
 @_recurrent
-class LSTM(_Recurrent):
+class LSTM(_Plain):
     """Carry a hidden state h and a cell c along a sequence, with three gates.
 
     i = f(gate i + p_i c), forget = f(gate forget + p_forget c), c' = forget * c + i * g(gate c),
@@ -436,7 +489,7 @@ class LSTM(_Recurrent):
     functions = ("sigmoid", "tanh", "tanh")
     input_forget: bool = param(default=False)
 
-    def step(self, cell: _Cell, x: Array, h: Array, c: Array) -> States:
+    def step(self, cell: Cell, x: Array, h: Array, c: Array) -> States:
         """Return the hidden state and the cell after x, the next element of the sequence."""
         inward, forget, content, outward = (cell.gate(i, x, h) for i in range(4))
         i = cell.apply(0, inward + cell.peephole(0, c))
@@ -445,8 +498,8 @@ class LSTM(_Recurrent):
         return cell.apply(0, outward + cell.peephole(2, new)) * cell.apply(2, new), new
 
 
-def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cell]:
-    """Yield a ``_Cell`` for each direction of the network ``op``.
+def cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[Cell]:
+    """Yield a ``Cell`` for each direction of the network ``op``.
 
     ``w`` and ``r`` are the weights of all directions; ``more`` has the optional operands by name.
     """
@@ -455,7 +508,7 @@ def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cel
     peepholes = more.get("peepholes")
     for d in range(directions):
         activations = op.activations[d * op.count :][: op.count]
-        yield _Cell(
+        yield Cell(
             (w[d], r[d]),
             biases[d],
             None if peepholes is None else peepholes[d],
@@ -479,7 +532,7 @@ def _run_network(
     y = np.zeros((times, len(w), batch, r.shape[-1]), x.dtype)
     last = [more.get(name, np.zeros(y.shape[1:], x.dtype)).copy() for name in op.states]
     lengths = more.get("lengths", np.full(batch, times))
-    for direction, cell in enumerate(_cells(op, w, r, more)):
+    for direction, cell in enumerate(cells(op, w, r, more)):
         backwards = op.direction == "reverse" or direction == 1
         states: States = tuple(state[direction] for state in last)
         for t in range(times)[:: -1 if backwards else 1]:
@@ -492,8 +545,8 @@ def _run_network(
     return y, last
 
 
-_TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
-_NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
+TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
+NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
 #: By name of an operator, the name of the network in oneDNN.
 _ONEDNN_KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
 #: By activation function of an RNN, its name in oneDNN. ``relu`` is missing: oneDNN's relu of slope
@@ -530,9 +583,9 @@ def _whole(lengths: VTensor, times: int) -> bool:
     return lengths.constant and bool((lengths.data() == times).all())
 
 
-@invoker("RNN", library="onednn", dtypes=_NATIVE, when=_refusal)
-@invoker("GRU", library="onednn", dtypes=_NATIVE, when=_refusal)
-@invoker("LSTM", library="onednn", dtypes=_NATIVE, when=_refusal)
+@invoker("RNN", library="onednn", dtypes=NATIVE, when=_refusal)
+@invoker("GRU", library="onednn", dtypes=NATIVE, when=_refusal)
+@invoker("LSTM", library="onednn", dtypes=NATIVE, when=_refusal)
 def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     inputs = 3 + len(op.given)
     kind = "lbr_gru" if op.rows > op.gates else _ONEDNN_KINDS[type(op).__name__]
@@ -544,7 +597,7 @@ def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     )
 
 
-def _typed(op: Any, *operands: VTensor) -> bool | str:
+def typed(op: Any, *operands: VTensor) -> bool | str:
     """Return True if the optional operands have the types that Eigen takes, else the reason.
 
     ``lengths`` must not be f32, all others must.
@@ -554,9 +607,9 @@ def _typed(op: Any, *operands: VTensor) -> bool | str:
     return fits or "takes what is given in f32, and lengths as integers"
 
 
-@invoker("RNN", library="eigen", dtypes=_NATIVE, when=_typed)
-@invoker("GRU", library="eigen", dtypes=_NATIVE, when=_typed)
-@invoker("LSTM", library="eigen", dtypes=_NATIVE, when=_typed)
+@invoker("RNN", library="eigen", dtypes=NATIVE, when=typed)
+@invoker("GRU", library="eigen", dtypes=NATIVE, when=typed)
+@invoker("LSTM", library="eigen", dtypes=NATIVE, when=typed)
 def eigen_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     cell = "lbr_gru" if op.rows > op.gates else type(op).__name__.lower()
     coupled = getattr(op, "input_forget", False)
@@ -564,13 +617,13 @@ def eigen_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     return eigen.recurrent(operands, *how)
 
 
-def _orders(op: _Recurrent, *_: VTensor) -> list[str]:
+def _orders(op: Recurrent, *_: VTensor) -> list[str]:
     given = [OPTIONAL[name][1] for name in op.given]
     outputs = ["T dir N unit", *["dir N unit"] * len(op.states)]
     return ["T N F", "dir gate unit F", "dir gate unit state", *given, *outputs]
 
 
-@definition("RNN", "GRU", "LSTM", dtypes=_TYPES, orders=_orders)
+@definition("RNN", "GRU", "LSTM", dtypes=TYPES, orders=_orders)
 def recurrent(ctx: Context, op: Any, *operands: PTensor) -> None:
     inputs = 3 + len(op.given)
     x, w, r, *more = (wide(t.data()) for t in operands[:inputs])

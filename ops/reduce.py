@@ -19,7 +19,7 @@ from ops._places import one_output
 from ops._writing import write_reduction
 from ptensor import PTensor
 from vtensor.language.records import dataclass
-from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, Moves, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 R = TypeVar("R", bound="Reduction")
@@ -147,7 +147,7 @@ def reduction(
         cls.__doc__ = f"{cls.__doc__}\n\n{shared.rstrip()}\n\n    {source}"
         write = write_reduction(onnx_name, since)
         onnx = Spelling(onnx_name, 1, read, _names(since), write=write)
-        dims, traits = {"x": "*", "y": "*"}, [Cost(cost)]
+        dims, traits = {"x": "*", "y": "*"}, [Cost(cost), *([Moves()] * (dtypes is ORDERED))]
         return operator(name, dims=dims, holds=holds, onnx=onnx, traits=traits)(cls)
 
     return register

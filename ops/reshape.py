@@ -21,7 +21,7 @@ from vtensor.errors import LayoutError
 from vtensor.language.operators import named
 from vtensor.language.records import dataclass
 from vtensor.language.spelling import Write
-from vtensor.language.traits import Structural
+from vtensor.language.traits import Moves, Structural
 from vtensor.operators import (
     Context,
     Match,
@@ -143,7 +143,7 @@ def _fills(op: Reshape, x: VTensor) -> bool:
         Spelling("Squeeze", 1, _reader(_squeezed), no_names, ahead=AHEAD["Squeeze"]),
         Spelling("Unsqueeze", 1, _reader(_unsqueezed), no_names, ahead=AHEAD["Unsqueeze"]),
     ],
-    traits=[Structural("reshape")],
+    traits=[Structural("reshape"), Moves()],
 )
 class Reshape:
     """Present the same elements, counted in declared order, under other dims.
@@ -287,7 +287,7 @@ def _distinct(op: Rename, x: VTensor) -> bool:
         write=_write_transpose,
         ahead=AHEAD["Transpose"],
     ),
-    traits=[Structural("rename")],
+    traits=[Structural("rename"), Moves()],
 )
 class Rename:
     """Rename the dims of a tensor. No memory moves.
@@ -420,6 +420,7 @@ class _Blocks:
     dims={"x": _ROW, "y": _ROW},
     equal=[("x.N", "y.N"), ("x.C", "y.C * blocksize * blocksize")],
     onnx=_blocks("DepthToSpace", write_image("DepthToSpace")),
+    traits=[Moves()],
 )
 class DepthToSpace(_Blocks):
     """Spread channels over squares of pixels.
@@ -459,6 +460,7 @@ def _whole(op: SpaceToDepth, x: VTensor) -> bool:
     equal=[("x.N", "y.N"), ("x.C * blocksize * blocksize", "y.C")],
     holds=[(_whole, "H and W must be multiples of {op.blocksize}")],
     onnx=_blocks("SpaceToDepth", _write_space),
+    traits=[Moves()],
 )
 class SpaceToDepth(_Blocks):
     """Gather squares of pixels into channels.

@@ -20,7 +20,7 @@ from ops._sliding import Tensor
 from ops._writing import parameters
 from ptensor import PTensor
 from vtensor.errors import ModelError
-from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import Context, Moves, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Box = tuple[float, float]
@@ -199,6 +199,11 @@ def _has_elements(op: Resize, x: VTensor) -> bool:
     return not any(x.size(d) == 0 and n for d, n in zip(op.axes, op.sizes, strict=True))
 
 
+def _takes_elements(op: Resize) -> bool:
+    """Return whether each element of the output is an element of the input."""
+    return op.mode == "nearest" and op.coordinates != "tf_crop_and_resize"
+
+
 @operator(
     "Resize",
     dims={"x": "*", "y": "*"},
@@ -215,6 +220,7 @@ def _has_elements(op: Resize, x: VTensor) -> bool:
         Spelling("Resize", 11, _read, same_names, write=_write),
         Spelling("Upsample", 7, _read_scales, same_names, until=9),
     ],
+    traits=[Moves(made=lambda op, _: op if _takes_elements(op) else None)],
 )
 class Resize:
     """Sample a tensor at other coordinates along some dims, one dim after another.

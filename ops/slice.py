@@ -14,7 +14,7 @@ from ops._names import axes_of, axis_of, same_names
 from ops._normalizations import positions
 from ops._places import one_output
 from ptensor import PTensor
-from vtensor.language.traits import Structural
+from vtensor.language.traits import Moves, Structural
 from vtensor.operators import (
     Context,
     Match,
@@ -90,7 +90,7 @@ def _complete(op: Slice, _: VTensor) -> bool:
         Spelling("Slice", 1, _read, same_names, write=_write, ahead=AHEAD["Slice"]),
         Spelling("Split", 2, _read_split, _split_names),
     ],
-    traits=[Structural("slice")],
+    traits=[Structural("slice"), Moves()],
 )
 class Slice:
     """Take every ``step``-th element from ``start`` up to, and without, ``end``, along some dims.
@@ -210,6 +210,7 @@ def _inside(op: Compress, x: VTensor) -> bool:
     dims={"x": "*", "y": "*"},
     holds=[(_inside, "places {op.kept} must all be of {op.axis}")],
     onnx=Spelling("Compress", 9, _read_compress, _compress_names),
+    traits=[Moves()],
 )
 class Compress:
     """Keep the slices of a tensor at given indices.

@@ -17,7 +17,7 @@ from itertools import islice
 from libdesc.preferences import EVERY, Preferences
 from optimizer.readers import Readers
 from vtensor.language.graph import Graph, Node
-from vtensor.language.operators import info_of
+from vtensor.language.operators import info_of, result_type
 from vtensor.language.records import replace
 from vtensor.language.traits import Linear, Pointwise
 
@@ -31,8 +31,8 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     it that may be fused to it.
 
     An offered node is not pinned to a library. The output of the node before it has no other
-    reader, is no output of the graph, and has the dims and element type of the offered node's
-    output. All other operands of the offered node are made before the lead runs.
+    reader, is no output of the graph, and has the dims of the offered node's output. The element
+    types may differ. All other operands of the offered node are made before the lead runs.
 
     Args:
         graph: sealed; it is not changed.
@@ -61,6 +61,8 @@ def _followers(
     """
     value = lead.outputs[0]
     begin = place[value]
+    if not _declares_type(graph, lead):
+        return
     while (node := readers.alone(value)) is not None:
         info = info_of(node.op)
         if info.trait(Pointwise) is None or preferences.pinned(node.name, info.name):
@@ -68,7 +70,13 @@ def _followers(
         if any(name != value and place.get(name, -1) >= begin for name in node.inputs):
             return
         before, after = graph.values[value], graph.values[node.outputs[0]]
-        if (before.dtype, [*before.dims.items()]) != (after.dtype, [*after.dims.items()]):
+        if [*before.dims.items()] != [*after.dims.items()] or not _declares_type(graph, node):
             return
         yield node
         [value] = node.outputs
+
+
+def _declares_type(graph: Graph, node: Node) -> bool:
+    """Return whether the first output of a node has the element type that its operator declares."""
+    types = [graph.values[name].dtype for name in node.inputs]
+    return result_type(node.op, types) == graph.values[node.outputs[0]].dtype

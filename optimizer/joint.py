@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import compress
 from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange
-from optimizer.choice.candidates import Variants, shared_variants
+from optimizer.choice.candidates import Variants, other_libraries, shared_variants
 from optimizer.choice.elsewhere import FurtherVariants
 from optimizer.choice.estimate import Estimate
 from optimizer.choice.problem import Clock, Problem, with_doubt
@@ -21,8 +22,9 @@ from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver.lowered import LoweredGraph, OpNode, in_variant
+from resolver.lowered import LoweredGraph, OpNode, Value, in_variant
 from resolver.probe import Prober
+from vtensor.errors import VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
@@ -52,6 +54,10 @@ SAMPLES = 4
 #: ``MAX_PAD_RATIO``, and larger than ``MIN_PADDED_BYTES``, which a core's nearest caches hold.
 MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
+#: The least tolerance for which variants are measured that store operands in a narrower type. In
+#: bf16, an element has a relative error of up to 2**-8.
+MIN_ROUNDED = 1e-4
+
 #: Other kernels of a node are measured if the Transforms next to it take more than this fraction of
 #: the node's time.
 TRANSFORM_RATIO = 0.2
@@ -75,7 +81,9 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         probed = _probed(graph, settings, estimate)
         if settings.clock is None and not (probed or _improvable(graph)):
             return nothing_to_gain(graph, "time")
-        variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
+        rounded = settings.allowed is not None and settings.allowed.tolerance >= MIN_ROUNDED
+        args = graph, clock, estimate, probed, settings.only, inexact, rounded
+        variants = timed_variants(*args)
     finally:
         if settings.probe is not None:
             settings.probe.save()
@@ -178,6 +186,7 @@ def timed_variants(
     probed: Mapping[str, Clock] = MappingProxyType({}),
     only: Container[str] | None = None,
     inexact: bool = False,
+    rounded: bool = False,
 ) -> Variants:
     """Return the variants of every node with their times. The variant that the resolver chose is
     first.
@@ -196,6 +205,7 @@ def timed_variants(
         only: names of the nodes that may change; None is all.
         inexact: True admits approximate variants, if they are faster than the resolver's variant
             and than the exact ones in the same layouts.
+        rounded: True admits among these the variants in which operands are rounded.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_possible_savings(graph, clock, estimate)))
@@ -213,6 +223,8 @@ def timed_variants(
         more[node.name] = [*further.variants(node)]
         if node.name in measured:
             others = prober.variants(node)
+            if inexact and rounded:
+                others += _rounding(graph, node, prober)
             if node.name in probed:
                 others = [variant for variant in others if not _padded(graph, node, variant)]
             more[node.name] += others
@@ -222,6 +234,24 @@ def timed_variants(
         node.name: _fastest(tensors, node, variants[node.name], probed.get(node.name, clock))
         for node in graph.operators
     }
+
+
+def _rounding(graph: LoweredGraph, node: OpNode, prober: Prober) -> Iterator[Variant]:
+    """Yield the variants of a node, on any library, that store operands in a narrower type; not
+    those that round constants only.
+    """
+    names = (*node.inputs, *node.outputs)
+    for library in (node.variant.library, *other_libraries(graph, node, passed=True)):
+        variant = replace(node.variant, library=library, inexact=True)
+        with suppress(VTensorError):  # the library declines the node
+            for other in prober.variants(replace(node, variant=variant)):
+                if any(map(_is_rounded, map(graph.values.__getitem__, names), other.layouts)):
+                    yield other
+
+
+def _is_rounded(value: Value | VTensor, layout: Layout) -> bool:
+    """Return whether a layout rounds a value that is no constant."""
+    return not value.constant and layout.rounds(value.dtype)
 
 
 def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
@@ -301,7 +331,8 @@ def _fastest(
 
     Layouts of constants do not count here. Times are those of ``clock``. If they are estimates, the
     fastest variant of each library is kept. Approximate variants are added if they are faster than
-    the resolver's variant and than the exact one in the same layouts.
+    the resolver's variant and than the exact one in the same layouts. Variants that store operands
+    in a narrower type are compared with each other only, since they may save Transforms.
     """
     if len(variants) == 1:
         return [*variants]
@@ -309,7 +340,8 @@ def _fastest(
     first_ns = timed[0].ns
     if first_ns is None:  # no time to compare with
         return [variants[0]]
-    visible = [not values[name].constant for name in (*node.inputs, *node.outputs)]
+    operands = [values[name] for name in (*node.inputs, *node.outputs)]
+    visible = [not value.constant for value in operands]
     best: dict[tuple[object, ...], Variant] = {}
     known = (variant for variant in timed if variant.ns is not None)
     for variant in sorted(known, key=lambda variant: (variant.inexact, with_doubt(variant))):
@@ -317,6 +349,8 @@ def _fastest(
         key = (library, *compress(variant.layouts, visible))
         if not variant.inexact:
             best.setdefault(key, variant)
+        elif any(map(_is_rounded, operands, variant.layouts)):
+            best.setdefault((*key, variant.library), variant)
         elif with_doubt(variant) < min(first_ns, with_doubt(best.get(key, timed[0]))):
             best.setdefault((*key, variant.library, variant.kernel), variant)
     return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]

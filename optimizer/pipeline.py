@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 #: The names of all simplifications, in running order. Each is a function of that name in a file of
 #: that name, imported at first use: a session that reads its plan from the cache needs none.
-SIMPLIFICATIONS = ("widen", "bypass", "rewrite", "order", "part", "fold", "thin", "fuse")
+SIMPLIFICATIONS = (
+    *("widen", "bypass", "integers", "rewrite", "order", "part", "fold"),
+    *("narrow", "thin", "fuse"),
+)
 
 #: Every pass by name: the module and the function that run it, imported at first use. The last
 #: two are in no level: they are baselines that rebuild a graph as layout-aware frameworks do.
@@ -63,7 +66,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "lho": ("lho",),
     "ewo": ("lho", "ewo", "lho"),
     "all": (
-        *("widen", "bypass", "rewrite", "order", "part", "fold", "thin", "fuse"),
+        *("widen", "bypass", "integers", "rewrite", "order", "part", "fold", "thin", "fuse"),
         *("lho", "joint", "lho", "sink", "rise", "share", "cancel", "absorb"),
     ),
 }
@@ -166,8 +169,8 @@ def simplify(
         graph: sealed; it is not changed.
         optimize: the level, or names of passes.
         preferences: which nodes are pinned, and which libraries may be used.
-        only: the rewrites to which the pass ``rewrite`` is restricted, as (rule, name of the last
-            node that the rule replaces); None is no restriction.
+        only: the rewrites to which the passes ``integers`` and ``rewrite`` are restricted, as
+            (rule, name of the last node that the rule replaces); None is no restriction.
 
     Raises:
         InputError: the level or a pass does not exist.
@@ -177,11 +180,15 @@ def simplify(
 
     ready()  # registers every operator that a simplification may add
     off = [name.removeprefix(WITHOUT + RULE) for name in names if name.startswith(WITHOUT)]
+    if "integers" not in names:
+        from optimizer.integers import decoded
+
+        graph = decoded(graph)  # constants are computed before a run at every level
     for name in SIMPLIFICATIONS:
         if name in names:
             checkpoint()
             run = getattr(import_module(f"optimizer.{name}"), name)
-            more = {"off": off, "only": only} if name == "rewrite" else {}
+            more = {"off": off, "only": only} if name in ("integers", "rewrite") else {}
             graph = replace(run(graph, preferences, **more), passes=(*graph.passes, name))
     return graph
 

@@ -51,6 +51,14 @@ class Readers:
         """
         return () if value in self._delivered else self._readers.get(value, ())
 
+    def every(self, value: str) -> Sequence[Node]:
+        """Return the nodes that read a value, each once, also if it is an output of the graph."""
+        return [*dict.fromkeys(self._readers.get(value, ()))]
+
+    def delivered(self, value: str) -> bool:
+        """Return whether a value is an output of the graph."""
+        return value in self._delivered
+
     def alone(self, value: str) -> Node | None:
         """Return the only node that reads a value; it may read the value by several of its inputs.
 

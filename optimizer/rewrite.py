@@ -32,6 +32,9 @@ from vtensor.language.rules import Apply, Hole, Match, Named, Number, Pattern, R
 from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import CPU, Option, VTensor
 
+#: The element types of integers for which libraries have kernels of their own.
+BYTES = ("s8", "u8")
+
 #: Element types of values that rules are applied to.
 FLOATS = ("f32", "f64", "f16", "bf16")
 
@@ -44,6 +47,7 @@ def rewrite(
     off: Collection[str] = (),
     native: bool = True,
     only: Collection[tuple[str, str]] | None = None,
+    early: bool = False,
 ) -> Graph:
     """Return the same network with each match of a rule's pattern replaced by what the rule makes.
 
@@ -60,13 +64,16 @@ def rewrite(
             has none.
         only: the matches to which the search is restricted, as (rule, name of the last node), such
             as ``applied`` of a graph of the same network for other sizes; None is no restriction.
+        early: True applies the rules with ``early``, False all others.
     """
     by_root = defaultdict[str, list[tuple[Rule, Apply]]](list)
     operators = {info_of(node.op).name for node in graph.nodes.values()}
     for name, rule in ready().rules_for(operators).items():
-        if (rules is None or name in rules) and name not in off:
+        if (rules is None or name in rules) and name not in off and rule.early == early:
             for pattern in rule.roots:
                 by_root[pattern.op].append((rule, pattern))
+    if not by_root:
+        return graph
     rewritten = replace(
         graph,
         values=dict(graph.values),
@@ -86,8 +93,12 @@ def rewrite(
                 if only is None or (rule.name, name) in only
             ]
             applied = any(work.apply(rule, pattern, root) for rule, pattern in fitting)
-    done = frozenset(work.done)
-    return replace(rewritten, nodes=dict(work.order()), rewritten=dict(work.count), applied=done)
+    return replace(
+        rewritten,
+        nodes=dict(work.order()),
+        rewritten=dict(work.count + Counter(graph.rewritten)),
+        applied=frozenset(work.done).union(graph.applied),
+    )
 
 
 @dataclass
@@ -126,8 +137,8 @@ class _Rewriting:
             pattern: one of the rule's patterns.
             root: the last node.
         """
-        graph = self.graph
-        if (rule.name, root.name) in self.done or graph.values[root.outputs[0]].dtype not in FLOATS:
+        graph, dtype = self.graph, self.graph.values[root.outputs[0]].dtype
+        if (rule.name, root.name) in self.done or not (rule.early or dtype in FLOATS):
             return False
         for met in Matcher(graph, self.readers).find(pattern, root):
             if any(self._pinned(graph.nodes[name]) for name in met.nodes):
@@ -159,11 +170,11 @@ class _Rewriting:
 
     def _is_native(self, node: Node, values: Mapping[str, VTensor]) -> bool:
         """Return whether an allowed library has native code for an operator; for a node on narrow
-        floats, whether it has a kernel for them.
+        floats or integers, whether it has a kernel for them.
         """
         name, allows = info_of(node.op).name, self.preferences.allows
         inputs, outputs = ([values[n] for n in names] for names in (node.inputs, node.outputs))
-        if any(value.dtype in NARROW for value in (*inputs, *outputs)):
+        if any(value.dtype in (*NARROW, *BYTES) for value in (*inputs, *outputs)):
             return has_kernel(node.name, node.op, inputs, outputs, self.preferences)
         if name not in self.runs_native:
             rows = ready().candidates(name, CPU)
@@ -279,8 +290,8 @@ class _Replacement:
             case Hole(name):
                 if (value := self.match.values.get(name)) is not None:
                     return self.graph.values[value.name]
-                array, dims = self.parameters.get(name, (None, ()))
-                return None if array is None else self._constant(array, dims)
+                array, dims, *dtype = self.parameters.get(name, (None, ()))
+                return None if array is None else self._constant(array, dims, *dtype)
             case Number(value):
                 return self._constant(value, ())
             case Apply(op, operands, parameters):
@@ -298,9 +309,12 @@ class _Replacement:
         """
         return self.parameters.get(given.name) if isinstance(given, Named) else given
 
-    def _constant(self, values: Any, dims: Sequence[str]) -> VTensor:
-        """Add a constant with these values and dims, and return it."""
-        name, dtype = self._free(f"{self.root.name}:constant"), self.match.output.dtype
+    def _constant(self, values: Any, dims: Sequence[str], dtype: str = "") -> VTensor:
+        """Add a constant with these values and dims, and return it.
+
+        ``dtype`` is its element type; empty is that of the match's output.
+        """
+        name, dtype = self._free(f"{self.root.name}:constant"), dtype or self.match.output.dtype
         kind = numpy_dtype(dtype)
         known = isinstance(values, SymbolicArray) and values.dtype == kind
         array = self.constants[name] = values if known else np.asarray(values, kind)

@@ -110,11 +110,17 @@ def lib_tagger(
     requirements = _requirements(call)
     layouts = _resolve(call, requirements)
     forms, routine = forms_on(call.device, layouts), call.routine
+    pairs = zip(call.operands, layouts, strict=True)
+    rounds = not call.converts and any(layout.rounds(tensor.dtype) for tensor, layout in pairs)
     call.variant = (
-        Variant(name, forms, requirements)
+        Variant(name, forms, requirements, inexact=rounds)
         if routine is None
         else Variant(
-            name, forms, requirements, reference=routine.reference, inexact=routine.inexact
+            name,
+            forms,
+            requirements,
+            reference=routine.reference,
+            inexact=routine.inexact or rounds,
         )
     )
     call.tagged = True
@@ -184,15 +190,15 @@ def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
 
     The library is asked last. Before that, approximate calls are refused at tolerance 0, and
     layouts that round an operand unless ``rounding`` of the evaluation is True. A Transform may
-    round; so may an approximate call its constants, whose rounding its measured error includes.
+    round. So may a call with a tolerance, whose measured error includes the rounding of all its
+    operands.
     """
     inexact = call.routine is not None and call.routine.inexact
     if inexact and not call.evaluation.tolerance:
         return "its results are inexact; the plan's tolerance is 0"
-    if not call.evaluation.rounding and not call.converts:
+    if not (call.evaluation.rounding or call.evaluation.tolerance or call.converts):
         for role, tensor, layout in zip(call.roles, call.operands, row, strict=True):
-            charged = inexact and tensor.constant  # the measured error of the node includes it
-            if layout.rounds(tensor.dtype) and not charged:
+            if layout.rounds(tensor.dtype):
                 return f"{role} in {layout} rounds {tensor.dtype}; the session's tolerance is 0"
     registered = LIBRARIES.get(call.library)
     return registered.confirm(call, row) if registered is not None else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Variant
 from resolver.extend import extend
-from resolver.lowered import LoweredGraph, OpNode, TransformNode, in_variant
+from resolver.lowered import LoweredGraph, OpNode, TransformNode, in_variant, output_type
 from vtensor.language.records import replace
 
 
@@ -57,6 +57,8 @@ def revised(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGrap
             merged.pop(piece.name, None)
             produced = piece.variant.layouts[len(piece.inputs) :]
             for name, layout in zip(piece.outputs, produced, strict=True):
-                like = values.get(name) or values[node.outputs[0]]
-                values[name] = replace(like, name=name, layout=layout)
+                if name not in values:  # it is made and read inside the fused node
+                    dtype = output_type(piece, values)
+                    values[name] = replace(values[node.outputs[0]], name=name, dtype=dtype)
+                values[name] = replace(values[name], layout=layout)
     return replace(graph, nodes=nodes, values=values, merged=merged)

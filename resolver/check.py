@@ -38,8 +38,9 @@ def check(
         entry_layouts, output_layouts: layouts of the inputs, and those promised for the outputs, by
             name; an input or output that is not named has its declared order.
         tolerance: the rounding error that the plan may have. At 0 no value may be rounded. Exempt
-            are constants that only approximate nodes read: their rounding is part of the errors of
-            these nodes, which ``check_errors`` checks.
+            are values that approximate nodes make, and constants and results of Transforms that
+            only approximate nodes read: their rounding is part of the errors of these nodes, which
+            ``check_errors`` checks.
 
     Raises:
         UnsoundPlanError: a value is used before it is made, or made twice; an edge's layouts
@@ -54,7 +55,7 @@ def check(
     available |= {v.name for v in extended.values.values() if v.constant and v.name not in produced}
     origin: dict[str, str] = {name: name for name in available}
     readers = _readers(graph)
-    charged = _charged_constants(extended)
+    charged = _charged_values(extended)
     for node in extended.nodes:
         _check_made(node.name, node.inputs, available)
         if isinstance(node, TransformNode):
@@ -113,18 +114,23 @@ def _check_exact(node: str, made: Iterable[Value]) -> None:
             )
 
 
-def _charged_constants(extended: LoweredGraph) -> set[str]:
-    """Return the names of the constants that only approximate nodes read.
+def _charged_values(extended: LoweredGraph) -> set[str]:
+    """Return the names of the values whose rounding the measured errors of approximate nodes
+    include.
 
-    The measured errors of these nodes include the rounding of such a constant.
+    They are the values that such nodes make, and constants and results of Transforms that no other
+    node reads.
     """
-    strict = {
-        name
-        for node in extended.nodes
-        if isinstance(node, TransformNode) or not node.variant.inexact
-        for name in node.inputs
-    } | set(extended.outputs.values())
-    return {value.name for value in extended.values.values() if value.constant} - strict
+    approximate = [
+        node for node in extended.nodes if isinstance(node, OpNode) and node.variant.inexact
+    ]
+    others = [node for node in extended.nodes if not any(node is other for other in approximate)]
+    strict = {name for node in others for name in node.inputs} | set(extended.outputs.values())
+    changed = {name for node in others if isinstance(node, TransformNode) for name in node.outputs}
+    constants = {value.name for value in extended.values.values() if value.constant}
+    return {name for node in approximate for name in node.outputs} | (
+        (changed | constants) - strict
+    )
 
 
 def _check_promised(

@@ -205,6 +205,7 @@ class _ChoiceReader:
             delivery=delivery,
             preferences=self._preferences,
             rewritten=self._graph.rewritten,
+            notes=self._graph.notes,
         )
 
     def _value(self, row: Sequence[Any]) -> Value:

@@ -155,6 +155,7 @@ def resolve(
         merged={**graph.merged, **fused},
         passes=graph.passes,
         rewritten=graph.rewritten,
+        notes=graph.notes,
         constants={
             name: tensor.storage
             for name, tensor in state.values.items()
@@ -479,7 +480,7 @@ def _evaluate(
         names += [name for name in follower.inputs if name != outputs[0]]
         outputs = (*follower.outputs, *node.outputs[1:])
     inputs = _operands(state, names)
-    own_inputs, followers = split(inputs, fused_nodes, first)
+    own_inputs, followers = split(node.op, inputs, fused_nodes, first)
     ctx = DispatchContext(
         node=node.name, names=outputs, preferences=preferences, followers=followers
     )

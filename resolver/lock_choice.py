@@ -184,6 +184,7 @@ class _Binder:
             delivery=delivery,
             preferences=self._preferences,
             rewritten=graph.rewritten,
+            notes=graph.notes,
         )
 
     def _row(self, row: NodeChoice | TransformNode) -> tuple[LoweredNode | None, list[str]]:

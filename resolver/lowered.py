@@ -38,7 +38,7 @@ from ptensor.layout import Layout
 from resolver.errors import ErrorProof
 from resolver.values import Value as Value
 from vtensor.language.cached import cached_property
-from vtensor.language.operators import Follower, info_of, label_of
+from vtensor.language.operators import Follower, info_of, label_of, result_type
 from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
 
@@ -111,7 +111,7 @@ class OpNode:
         """Split ``inputs``, the tensors of the node's inputs, into the operands of its operator,
         and the followers with theirs.
         """
-        return split(inputs, self.followers, self.value)
+        return split(self.op, inputs, self.followers, self.value)
 
 
 def pieces(node: OpNode, count: int) -> list[OpNode]:
@@ -192,7 +192,7 @@ def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
 
 
 def split(
-    inputs: Sequence[VTensor], followers: Sequence[Node], value: str
+    op: object, inputs: Sequence[VTensor], followers: Sequence[Node], value: str
 ) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
     """Divide the inputs of a fused node into those of its operator and those of its followers.
 
@@ -200,6 +200,7 @@ def split(
     ``inputs``.
 
     Args:
+        op: the operator.
         inputs: operands of the operator, then those of the followers.
         followers: nodes that are fused after the operator.
         value: name of the value that the first follower reads.
@@ -208,13 +209,24 @@ def split(
         The operator's own operands, and a ``Follower`` for each node.
     """
     own_count = len(inputs) - _operands(value, followers)
-    remaining, fused = iter(inputs[own_count:]), []
+    remaining, fused = iter(inputs[own_count:]), list[Follower]()
+    takes = result_type(op, [tensor.dtype for tensor in inputs[:own_count]]) if followers else ""
     for node in followers:
         places = tuple(i for i, name in enumerate(node.inputs) if name == value)
         operands = tuple(islice(remaining, len(node.inputs) - len(places)))
-        fused.append(Follower(node.op, operands, places))
-        value = node.outputs[0]
+        fused.append(Follower(node.op, operands, places, takes))
+        value, takes = node.outputs[0], fused[-1].gives
     return inputs[:own_count], tuple(fused)
+
+
+def output_type(node: OpNode, values: Mapping[str, VTensor | Value]) -> str:
+    """Return the element type of a node's first output, given the values that the node reads."""
+    count, value = len(node.inputs) - _operands(node.value, node.followers), node.value
+    dtype = result_type(node.op, [values[name].dtype for name in node.inputs[:count]])
+    for follower in node.followers:
+        types = [dtype if name == value else values[name].dtype for name in follower.inputs]
+        dtype, value = result_type(follower.op, types), follower.outputs[0]
+    return dtype
 
 
 @dataclass(frozen=True)
@@ -354,6 +366,7 @@ class LoweredGraph:
             node that does its work.
         passes: names of the optimisations that were applied.
         rewritten: how often each rewrite rule was applied to the model, by the rule's name.
+        notes: why nodes that the model lacks are there, by the node's name.
         certificate: what the last optimisation proved, or None.
         constants: the memory of the model's constants by name, which invokers may read.
         delivery: layouts in which outputs are delivered, by name. An output without one has its
@@ -373,6 +386,7 @@ class LoweredGraph:
     delivery: Mapping[str, Layout] = field(default_factory=dict)
     preferences: Preferences = EVERY
     rewritten: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))

@@ -233,4 +233,10 @@ def _as_required(decided: Variant, offered: Variant) -> Variant:
         replace(requirement, layouts=(layout,)) if requirement.layouts else requirement
         for requirement, layout in zip(decided.requirements, offered.layouts, strict=True)
     )
-    return replace(decided, forms=offered.forms, requirements=requirements, kernel=offered.kernel)
+    return replace(
+        decided,
+        forms=offered.forms,
+        requirements=requirements,
+        kernel=offered.kernel,
+        inexact=decided.inexact or offered.inexact,
+    )

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 
 from ptensor.layout import Layout
 from vtensor.language.cached import cached_property
+from vtensor.language.dtype import bits
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 
 if TYPE_CHECKING:
     from ptensor.buffer import TensorStorage
+
+
+def stored_as(dtype: str, layout: Layout) -> str:
+    """Return a layout as text, with the element type ``dtype`` if that is a number of fewer than 32
+    bits and the layout has no encoding of its own.
+    """
+    named = layout.encoding is None and bits(dtype) < 32 and dtype != "bool"
+    return str(layout.with_encoding(dtype) if named else layout)
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,15 @@ class Value:
     def nbytes(self) -> int:
         """Bytes in memory, pads included."""
         return self.layout.nbytes(self.dims, self.dtype)
+
+    @property
+    def stored_as(self) -> str:
+        """The layout as text, with the element type if that is a number of fewer than 32 bits.
+
+        >>> Value("x", "bf16", {"N": 2}, Layout("N")).stored_as
+        'N:bf16'
+        """
+        return stored_as(self.dtype, self.layout)
 
     def tensor(self, storage: TensorStorage | None = None) -> VTensor:
         """Return a new operand: this value, produced in its layout, with the given storage."""

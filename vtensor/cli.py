@@ -41,6 +41,7 @@ from vtensor.commands.shared import (
     OptimizeOption,
     Passes,
     PinOption,
+    PrecisionOption,
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
@@ -82,6 +83,7 @@ def run(
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
     tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    precision: PrecisionOption = "f32",
     finite: FiniteOption = False,
     calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
@@ -110,7 +112,7 @@ def run(
     An input without --input or --value gets random numbers from a fixed seed, and is listed.
     """
     limits = LoadOptions(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite, precision)
     with (
         errors(debug),
         opened(
@@ -152,6 +154,7 @@ def plan(
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
     tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    precision: PrecisionOption = "f32",
     finite: FiniteOption = False,
     calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
@@ -175,7 +178,7 @@ def plan(
     --sizes, plan for each size, and show which sizes share a plan and what changes in between.
     """
     limits = LoadOptions(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite, precision)
     if sizes:
         with errors(debug):
             if html or svg or calibrate:

@@ -11,8 +11,10 @@ from libdesc.onnx_reference import LIBRARY as REFERENCE
 from libdesc.preferences import DEFINITION
 from libdesc.registry import ready
 from libdesc.routine import reference_kernel
+from optimizer.choice.worth import Worth, narrow_worth
 from resolver.errors import ErrorProof, expected
 from resolver.lowered import Certificate, OpNode, Reason, TransformNode
+from resolver.values import stored_as
 from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
 
@@ -66,6 +68,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
             for row in plan.conversions
         ],
         "certificate": certificate_dict(plan.certificate),
+        "narrower": None if (worth := narrow_worth(plan.graph)) is None else asdict(worth),
         "taken_from": {name: list(shape) for name, shape in (plan.taken_from or {}).items()},
         "anew": list(plan.anew) if plan.taken_from else [],
         "better": plan.refinement.note if plan.refinement else "",
@@ -141,6 +144,8 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
         yield Line(_kind(step), _row(str(number), cells, widths))
         if isinstance(step.node, TransformNode):
             yield from _whys(step.node.reasons)
+        elif step.node.name in plan.graph.notes:
+            yield Line("why", f"       why: {plan.graph.notes[step.node.name]}")
         elif not step.kernels:
             yield Line("note", f"       {_moves_nothing(plan, step)}")
     yield Line("", "")
@@ -182,6 +187,8 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         yield Line("transform", f"  {row.value}: {row.source} -> {row.target}, {cost}")
         yield from _whys(row.reasons)
     yield from certificate_lines(plan.certificate)
+    if worth := narrow_worth(plan.graph):
+        yield Line("note", f"  {_worth_text(worth)}")
     if plan.taken_from is not None:
         yield Line("note", f"  {_other_sizes(plan)}")
     if plan.refinement is not None:
@@ -194,6 +201,16 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     sizes = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
     yield Line("head", f"memory: an arena of {sizes['arena']} ({sizes['live']} needed at once),")
     yield Line("note", f"  packed weights {sizes['weights']}, outputs {sizes['outputs']}")
+
+
+def _worth_text(worth: Worth) -> str:
+    """Return the line that says what narrower types are worth for a plan."""
+    types = ", ".join(
+        f"{dtype} ({row.instructions}) {row.of_time:.2f} of the time"
+        for dtype, row in worth.types.items()
+    )
+    products = f"products in f32 are {worth.share:.0%} of the operations"
+    return f"{products}; by estimate, a run would take with them in {types}"
 
 
 def _other_sizes(plan: Plan) -> str:
@@ -373,22 +390,32 @@ def _cells(plan: Plan, step: PlanStep) -> tuple[str, ...]:
     if step.error is not None:
         kernel += f" (off by {step.error:.1e})"
     library = f"{step.library} (not listed)" if step.unlisted else step.library
-    layouts = [(name, str(layout)) for name, layout in _layouts(plan, step)]
+    layouts = _layouts(plan, step)
     inputs = ", ".join(layout for _, layout in layouts[: len(step.node.inputs)])
     outputs = ", ".join(layout for _, layout in layouts[len(step.node.inputs) :])
     return (step.node.name, step.op, library, kernel, f"{inputs} -> {outputs}")
 
 
-def _layouts(plan: Plan, step: PlanStep) -> list[tuple[str, object]]:
+def _layouts(plan: Plan, step: PlanStep) -> list[tuple[str, str]]:
     names = (*step.node.inputs, *step.node.outputs)
+    values = [plan.graph.values[name] for name in names]
+    layouts = [value.layout for value in values]
     if isinstance(step.node, OpNode):
-        return list(zip(names, step.node.variant.layouts, strict=True))
-    return [(name, plan.graph.values[name].layout) for name in names]
+        layouts = [*step.node.variant.layouts]
+    return [
+        (value.name, stored_as(value.dtype, layout))
+        for value, layout in zip(values, layouts, strict=True)
+    ]
 
 
 def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
     layouts = [
-        {"value": name, "layout": str(layout), "sizes": dict(plan.graph.values[name].dims)}
+        {
+            "value": name,
+            "dtype": plan.graph.values[name].dtype,
+            "layout": layout,
+            "sizes": dict(plan.graph.values[name].dims),
+        }
         for name, layout in _layouts(plan, step)
     ]
     count = len(step.node.inputs)
@@ -409,6 +436,7 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
     if isinstance(step.node, TransformNode):
         row["reasons"] = [_reason_dict(reason) for reason in step.node.reasons]
     else:
+        row["note"] = plan.graph.notes.get(step.node.name)
         row["forces"] = [] if step.kernels else [node.name for node in _forced(plan, step)]
         row["refused"] = [
             {"library": r.library, "priority": r.priority, "reason": r.reason}

@@ -17,7 +17,7 @@ from libdesc.routine import Routine
 
 FILE = Path(__file__).parents[2] / "docs" / "routines.md"
 #: The libraries that offer routines; each is a package of ``libdesc``.
-LIBRARIES = ("onednn", "eigen", "winograd")
+LIBRARIES = ("onednn", "eigen", "winograd", "narrow")
 
 _HEAD = """\
 # Routines

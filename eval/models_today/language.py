@@ -69,11 +69,13 @@ def _minilm() -> Any:
     return _sentence(BertModel(BertConfig(vocab_size=WORDS, num_attention_heads=12, **sizes)))
 
 
-def _gpt2() -> Any:
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
+#: Options of generating models: no cache, and words of the vocabulary that begin and end a text.
+_ENDS = {"use_cache": False, "bos_token_id": 1, "eos_token_id": 2}
 
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, use_cache=False))
+
+def _logits(model: Any) -> Any:
+    """Return a module that maps words to the logits of ``model``, which generates text."""
+    import torch
 
     class Logits(torch.nn.Module):
         def __init__(self) -> None:
@@ -85,6 +87,12 @@ def _gpt2() -> Any:
             return self.model(input_ids=input_ids, attention_mask=mask, use_cache=False).logits
 
     return Logits()
+
+
+def _gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return _logits(GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, use_cache=False)))
 
 
 def _gpt2_past() -> Any:
@@ -115,6 +123,24 @@ def _gpt2_past() -> Any:
     return Step()
 
 
+def _llama() -> Any:
+    """Return a model of Llama's architecture with 100 million weights in its layers."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8}
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 8}
+    return _logits(LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, **_ENDS, **sizes, **heads)))
+
+
+def _neox() -> Any:
+    """Return a model of GPT-NeoX's architecture with 57 million weights in its layers."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    sizes = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 8}
+    config = GPTNeoXConfig(vocab_size=WORDS, **_ENDS, num_attention_heads=12, **sizes)
+    return _logits(GPTNeoXForCausalLM(config))
+
+
 def _make(build: Callable[[], Any], masked: bool, path: Path, exporter: str) -> dict[str, Array]:
     samples = {"input_ids": tokens(LENGTH, WORDS)}
     if masked:
@@ -137,4 +163,6 @@ MODELS = {
     "minilm_sentence": partial(_make, _minilm, True),
     "gpt2": partial(_make, _gpt2, False),
     "gpt2_past": _make_past,
+    "llama": partial(_make, _llama, False),
+    "neox": partial(_make, _neox, False),
 }

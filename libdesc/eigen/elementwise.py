@@ -39,7 +39,7 @@ def pointwise(
         Decline: the native kernel has no program for the operators.
     """
     tensors = [*sources, *(operand for follower in follow for operand in follower.operands), dst]
-    return computed(partial(_fused, op, len(sources), follow, dst.dtype), tensors, follow)
+    return computed(partial(_fused, op, len(sources), follow), tensors, follow)
 
 
 def computed(
@@ -97,8 +97,8 @@ def of_joined(
         Decline: the native kernel has no program for the followers.
     """
     others = [operand for follower in follow for operand in follower.operands]
-    types = [tensor.dtype for tensor in (dst, *others, dst)]
-    program = compiled(partial(_followed, follow, dst.dtype), types)
+    types = [tensor.dtype for tensor in (parts[0], *others, dst)]
+    program = compiled(partial(_followed, follow), types)
     return _Joined(parts, others, dst, dim, follow, program)
 
 
@@ -214,30 +214,24 @@ def _has_axes_of(
     return all(is_one(size) or lengths.get(place) == size or size <= 1 for place, size in sizes)
 
 
-def _fused(
-    op: object, count: int, follow: Sequence[Follower], dtype: str, *values: Expression
-) -> Expression:
+def _fused(op: object, count: int, follow: Sequence[Follower], *values: Expression) -> Expression:
     """Return an expression for the result of an operator and its followers.
 
     Args:
         op: the operator.
         count: number of operands of ``op``.
         follow: the fused followers.
-        dtype: element type of the result, and of each intermediate value.
         values: the operands of the operator, then those of the followers.
     """
     first = _require_pointwise(op, expression_of(op, *values[:count]))
-    return _followed(follow, dtype, first, *values[count:])
+    return _followed(follow, first, *values[count:])
 
 
-def _followed(
-    follow: Sequence[Follower], dtype: str, result: Expression, *operands: Expression
-) -> Expression:
+def _followed(follow: Sequence[Follower], result: Expression, *operands: Expression) -> Expression:
     """Return an expression for the result of followers.
 
     Args:
         follow: the followers, each applied to the result of the one before.
-        dtype: element type of each intermediate value.
         result: the input of the first follower.
         operands: the other operands of all followers, in order.
     """
@@ -245,7 +239,7 @@ def _followed(
     for follower in follow:
         others = [next(remaining) for _ in follower.operands]
         result = _require_pointwise(
-            follower.op, follower.expression(_stored(result, dtype), others)
+            follower.op, follower.expression(_stored(result, follower.takes), others)
         )
     return result
 
@@ -260,7 +254,7 @@ def _stored(value: Expression, dtype: str) -> Expression:
     """Return a value as the next follower reads it: an integer wraps to the range of ``dtype``, as
     if it had been stored.
     """
-    return value.to(dtype) if dtype[0] in "su" else value
+    return value.to(dtype) if dtype[:1] in ("s", "u") and value.dtype != dtype else value
 
 
 def _run(

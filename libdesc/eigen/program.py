@@ -2,12 +2,14 @@
 each element in one pass.
 
 A value of a program is an f32 or an s64. Operands of floating-point types up to f32, and truth
-values, become f32. Integers become s64; an integer result is stored by its lower bits.
+values, become f32. Integers become s64; an integer result is stored by its lower bits. An integer
+of 8 or 16 bits that is only used as a number becomes f32 at once, and a number that becomes such an
+integer at the end is stored as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -21,6 +23,9 @@ FLOAT, INTEGER = "f32", "s64"
 
 #: The element types of operands and results.
 TYPES = ("f32", "f16", "bf16", "s64", "s32", "s16", "s8", "u32", "u16", "u8", "bool")
+
+#: Integers that f32 holds exactly.
+SHORT = ("s16", "s8", "u16", "u8")
 
 #: The most operands and constants of a program, together: the native kernel takes no more.
 MAX_INPUTS = 32
@@ -77,14 +82,44 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
     if missing := [dtype for dtype in types if dtype not in TYPES]:
         raise Decline(f"computes element by element, but not in {', '.join(missing)}")
     operands = [Expression(index, dtype=dtype) for index, dtype in enumerate(types[:-1])]
-    return _Compiler(types, operands).program(function(*operands))
+    whole = function(*operands)
+    used = {id(operand): set[str]() for operand in operands}
+    _note_uses(whole, used, set())
+    numbers = [
+        dtype in SHORT and used[id(operand)] == {f"to_{FLOAT}"}
+        for operand, dtype in zip(operands, types, strict=False)
+    ]
+    stored = types[-1] in SHORT and whole.function == f"to_{types[-1]}"
+    names = [
+        f"{dtype} as {FLOAT}" if number else dtype
+        for dtype, number in zip(types, [*numbers, stored], strict=True)
+    ]
+    return _Compiler(names, operands).program(whole)
+
+
+def _note_uses(whole: Expression, used: Mapping[int, set[str]], seen: set[int]) -> None:
+    """Note for each operand in an expression the functions that it is an argument of.
+
+    Args:
+        whole: the expression.
+        used: the functions by the id of the operand; they are added.
+        seen: the ids of the expressions whose arguments are noted already; they are added.
+    """
+    if id(whole) in used or id(whole) in seen:
+        return
+    seen.add(id(whole))
+    for argument in whole.arguments:
+        if id(argument) in used:
+            used[id(argument)].add(whole.function)
+        elif isinstance(argument, Expression):
+            _note_uses(argument, used, seen)
 
 
 def kind_of(dtype: str) -> str:
     """Return the kind of value, FLOAT or INTEGER, that an element of the type ``dtype`` becomes in
     a program.
     """
-    return INTEGER if dtype[0] in "su" else FLOAT
+    return INTEGER if dtype[0] in "su" and not dtype.endswith(FLOAT) else FLOAT
 
 
 class _Value(NamedTuple):
@@ -126,7 +161,13 @@ class _Compiler:
         Raises:
             Decline: see ``compiled``.
         """
-        value, dst = self._value(whole), self._types[-1]
+        dst = self._types[-1]
+        if whole.arguments and kind_of(dst) == FLOAT and dst.endswith(f" as {FLOAT}"):
+            [argument] = whole.arguments  # what stores the result cuts off its fraction
+            whole = argument if isinstance(argument, Expression) else whole
+            if self._value(whole).kind == INTEGER:
+                self._types[-1] = dst = dst.partition(" ")[0]
+        value = self._value(whole)
         whole_part = value.kind == FLOAT and kind_of(dst) == INTEGER
         value = self._converted(dst, value) if whole_part else self._as(kind_of(dst), value)
         if value.where != "code":

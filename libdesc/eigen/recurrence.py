@@ -16,6 +16,15 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Network
 
+#: The layouts of the optional inputs.
+ORDERS = {
+    "bias": "dir row unit",
+    "lengths": "N",
+    "hidden": "dir N unit",
+    "cell": "dir N unit",
+    "peepholes": "dir peephole unit",
+}
+
 
 def recurrent(
     tensors: Sequence[VTensor],
@@ -44,23 +53,48 @@ def recurrent(
         Decline: the length, the batch, or the number of features or units is 0.
     """
     x, _, r, *more = tensors
-    sizes = (x.size("T"), x.size("N"), x.size("F"), r.size("unit"))
-    if 0 in sizes:
-        raise Decline("is for sequences with elements")
-    network: Network = (cell, direction, *sizes, functions, clip, clip > 0, coupled)
-    named = dict(zip(given, more, strict=False))
-    length_bytes = ITEMSIZE[named["lengths"].dtype] if "lengths" in named else 0
-    orders = {
-        "bias": "dir row unit",
-        "lengths": "N",
-        "hidden": "dir N unit",
-        "cell": "dir N unit",
-        "peepholes": "dir peephole unit",
-    }
+    network = network_of(x, r, cell, direction, functions, clip, coupled)
+    length_bytes, orders = optional_inputs(given, more)
 
     def run(*operands: PTensor) -> None:
         emit_kernel(native.load().recurrent(network, given, length_bytes), operands)
 
     states = ["dir N unit"] * (len(more) - len(given) - 1)
-    before = ["T N F", "dir gate unit F", "dir gate unit state", *(orders[name] for name in given)]
+    before = ["T N F", "dir gate unit F", "dir gate unit state", *orders]
     return Routine(tensors, [*before, "T dir N unit", *states], run=run)
+
+
+def network_of(
+    x: VTensor,
+    r: VTensor,
+    cell: str,
+    direction: str,
+    functions: Sequence[tuple[str, float, float]],
+    clip: float,
+    coupled: bool,
+) -> Network:
+    """Return the description of a recurrent network for native code.
+
+    Args:
+        x, r: the sequences, and the weights of the state.
+        cell, direction, functions, clip, coupled: as for ``recurrent``.
+
+    Raises:
+        Decline: the length, the batch, or the number of features or units is 0.
+    """
+    sizes = (x.size("T"), x.size("N"), x.size("F"), r.size("unit"))
+    if 0 in sizes:
+        raise Decline("is for sequences with elements")
+    return (cell, direction, *sizes, functions, clip, clip > 0, coupled)
+
+
+def optional_inputs(given: Sequence[str], operands: Sequence[VTensor]) -> tuple[int, list[str]]:
+    """Return the bytes of an element of ``lengths``, 0 without it; and the inputs' layouts.
+
+    Args:
+        given: the names of the optional inputs.
+        operands: operands of which the first ones are these inputs.
+    """
+    named = dict(zip(given, operands, strict=False))
+    length_bytes = ITEMSIZE[named["lengths"].dtype] if "lengths" in named else 0
+    return length_bytes, [ORDERS[name] for name in given]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order, to_desc
-from libdesc.onednn.native import dnnl, load
+from libdesc.onednn.native import dnnl, load, speedups
 from libdesc.onednn.routines_shape import loss
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Call, emit
@@ -18,6 +18,19 @@ from vtensor.errors import LayoutNotSupported, LibraryError
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
+
+__all__ = [
+    "available",
+    "computes",
+    "confirm",
+    "descriptor",
+    "let_go",
+    "limit_isa",
+    "peaks",
+    "reorder",
+    "speedups",
+    "version",
+]
 
 #: The element types between which a reorder may convert, rounding to nearest even.
 FLOATS = ("f32", "bf16", "f16")

@@ -31,7 +31,17 @@ else:
 
     dnnl = _AtFirstUse()
 
-__all__ = ["DIRECTORY_VARIABLE", "dnnl", "find_in_distribution", "load", "preload"]
+__all__ = ["DIRECTORY_VARIABLE", "dnnl", "find_in_distribution", "load", "preload", "speedups"]
+
+#: By the beginning of an instruction set's name: the element types in which products are faster
+#: than in f32, with the name of the instructions, and how many times as fast large products are.
+SPEEDUPS: tuple[tuple[str, dict[str, tuple[str, float]]], ...] = (
+    ("amx", {"bf16": ("AMX", 6.0), "s8": ("AMX", 10.0)}),
+    ("avx512_fp16", {"bf16": ("AVX512_BF16", 1.8), "s8": ("AVX512_VNNI", 3.0)}),
+    ("avx512_bf16", {"bf16": ("AVX512_BF16", 1.8), "s8": ("AVX512_VNNI", 3.0)}),
+    ("avx512_vnni", {"s8": ("AVX512_VNNI", 3.0)}),
+    ("avx2_vnni", {"s8": ("AVX_VNNI", 3.0)}),
+)
 
 #: The variable with the prefix of another build of oneDNN: its library is in ``lib`` or ``lib64``.
 DIRECTORY_VARIABLE = "VTENSOR_ONEDNN_DIR"
@@ -61,6 +71,14 @@ def load() -> ModuleType:
     if chosen:
         _check_origin(Path(module.library_path()), Path(chosen))
     return module
+
+
+def speedups() -> dict[str, tuple[str, float]]:
+    """Return the element types in which this processor, under the cap, multiplies faster than in
+    f32: by name, the instructions and the factor.
+    """
+    name = dnnl.isa()
+    return next((dict(types) for prefix, types in SPEEDUPS if name.startswith(prefix)), {})
 
 
 def _extension() -> ModuleType:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn.layouts import Order, from_desc, to_desc
-from libdesc.onednn.native import dnnl
+from libdesc.onednn.native import dnnl, speedups
 from libdesc.routine import Routine, Wanted, reference_kernel
 from ptensor.evaluation import Call, Decline, Variant, emit, forms_on
 from ptensor.layout import Layout
@@ -170,7 +170,10 @@ class OneDnnRoutine(Routine):
         if None not in self.wants:
             return
         seen: set[Variant] = set()
-        for row in self.tried_rows():
+        for row in (
+            *self.tried_rows(),
+            *(self.rounded_rows() if call.evaluation.tolerance else ()),
+        ):
             for kernel in self.kernels(row):
                 with suppress(LayoutError):
                     variant = self._variant(call, self.taken(kernel, row), word_of(kernel))
@@ -182,11 +185,33 @@ class OneDnnRoutine(Routine):
         """Yield layouts, one per operand, whose kernels are worth measuring."""
         yield from self.rows()
 
+    def rounded_rows(self) -> Iterator[Row]:
+        """Yield layouts, one per operand, that store operands of f32 in bf16: those of ``rows``,
+        with all operands in bf16, or all but the last.
+
+        Constants are stored in bf16 only in heavy routines. There are no rows if oneDNN computes no
+        faster in bf16 on this processor.
+        """
+        if "bf16" not in speedups():
+            return
+        for row in self.rows():
+            pairs = zip(self.tensors, row, strict=False)
+            narrow = [
+                layout.with_encoding("bf16")
+                if tensor.dtype == "f32" and (self.heavy or not (tensor.base or tensor).constant)
+                else layout
+                for tensor, layout in pairs
+            ]
+            yield narrow
+            yield [*narrow[:-1], row[-1]]
+
     def _variant(self, call: Call, layouts: Row, word: str) -> Variant:
         row = [Layout.ANY] * len(call.operands)
         for tensor, layout in zip(self.tensors, layouts, strict=True):
             row[call.index(tensor)] = to_base(layout, tensor)
-        return Variant(call.library, forms_on(call.device, row), kernel=word)
+        pairs = zip(self.tensors, layouts, strict=True)
+        rounds = any(layout.rounds(tensor.dtype) for tensor, layout in pairs)
+        return Variant(call.library, forms_on(call.device, row), kernel=word, inexact=rounds)
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
         """Yield oneDNN's kernels for a layout per operand, best first, without reference code."""

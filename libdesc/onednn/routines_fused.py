@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
+#: The element types in which GELU is fused. In bf16 a result next to one that is no number may be
+#: rounded twice; in f16 it could overflow before.
+GELU_TYPES = ("f32", "bf16")
+
+
 class FusingRoutine(OneDnnRoutine):
     """The base class of products of src and weights into which followers (later operators) are
     fused.
@@ -29,8 +34,8 @@ class FusingRoutine(OneDnnRoutine):
         follow: the followers. The first one may add a bias along the dim ``columns`` of dst. All
             others are functions of one element (``ELTWISE``), or of one element and an element of
             another operand (``BINARY``). Two kinds must be the last follower, since they are exact
-            only there: bounds with a lower bound of 0, and GELU in f32. If an operand of a follower
-            has all dims of dst, it has the layout of dst.
+            only there: bounds with a lower bound of 0, and GELU in f32 or bf16. If an operand
+            of a follower has all dims of dst, it has the layout of dst.
 
     Raises:
         Decline: oneDNN does not run the call, or it cannot fuse a follower.
@@ -90,7 +95,7 @@ class FusingRoutine(OneDnnRoutine):
             high = limits.high
             self.end = lambda attr: bounded(attr, high)
             return True
-        if out.dtype == "f32" and matched(does, GELU) is not None:
+        if out.dtype in GELU_TYPES and matched(does, GELU) is not None:
             self.end = dnnl.Attr.gelu
             return True
         return False

@@ -1,4 +1,5 @@
-// native/eigen/exponential.h: the exponential of a float, free of branches, for loops.
+// native/eigen/exponential.h: the exponential of a float and functions made of it, free of branches,
+// for loops.
 #pragma once
 
 #include <bit>
@@ -54,5 +55,23 @@ VTENSOR_INLINE float exp_weight(float x) {
 }
 
 VTENSOR_INLINE float exp(float x) { return exp_low(x > 89.0F ? 89.0F : x); }
+
+// The logistic function.
+VTENSOR_INLINE float logistic(float x) {
+    const float e = exp(-__builtin_fabsf(x));
+    return (x >= 0 ? 1.0F : e) / (1.0F + e);
+}
+
+// The hyperbolic tangent, with Cephes' polynomial; near 0 for t from 0 to 0.625.
+VTENSOR_INLINE float tanh_near(float t) {
+    const float s = t * t;
+    const float near = polynomial(s, -5.70498872745e-3F, 2.06390887954e-2F, -5.37397155531e-2F,
+                                  1.33314422036e-1F, -3.33332819422e-1F);
+    return near * s * t + t;
+}
+VTENSOR_INLINE float tanh(float x) {
+    const float t = __builtin_fabsf(x), far = 1.0F - 2.0F / (exp(t + t) + 1.0F);
+    return __builtin_copysignf(t > 0.625F ? far : tanh_near(t), x);
+}
 
 }  // namespace vtensor::eigen

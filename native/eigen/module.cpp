@@ -29,8 +29,6 @@ using FramesRow =
     std::tuple<Index, Index, Index, Index, Index, Index, Index, Index, Index, bool, bool, bool>;
 using InstructionRow = std::tuple<std::string, Ints>;
 using MaskRow = std::tuple<Ints, bool>;
-using NetworkRow = std::tuple<std::string, std::string, Index, Index, Index, Index,
-                              std::vector<std::tuple<std::string, float, float>>, float, bool, bool>;
 using SizesRow = std::tuple<Index, Index, Index, Index>;
 using WindowRow = std::tuple<Index, Index, Ints, Ints, Ints, Ints, Ints, Ints>;
 
@@ -94,11 +92,7 @@ Slots: src, dst, scratch.)");
     m.def(
         "recurrent",
         [](const NetworkRow &row, const std::vector<std::string> &given, Index length_bytes) {
-            const auto &[cell, direction, times, batch, features, units, activations, clip, limited,
-                         coupled] = row;
-            const Network network{cell,  direction, times,   batch,  features, units,
-                                  rows<Activation>(activations), clip, limited, coupled};
-            return Kernel(recurrent(network, given, length_bytes));
+            return Kernel(recurrent(network_of(row), given, length_bytes));
         },
         "network"_a, "given"_a, "length_bytes"_a,
         R"(Make a kernel for a layer of a recurrent network of f32.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "recurrent.h"
 #include "step.h"
 
 namespace vtensor::eigen {
@@ -62,6 +63,17 @@ std::vector<To> rows(const std::vector<From> &given) {
     std::vector<To> made;
     for (const From &row : given) made.push_back(std::make_from_tuple<To>(row));
     return made;
+}
+
+// A recurrent network as Python says it.
+using NetworkRow = std::tuple<std::string, std::string, Index, Index, Index, Index,
+                              std::vector<std::tuple<std::string, float, float>>, float, bool, bool>;
+
+inline Network network_of(const NetworkRow &row) {
+    const auto &[cell, direction, times, batch, features, units, activations, clip, limited,
+                 coupled] = row;
+    return {cell,  direction, times,   batch,  features, units,
+            rows<Activation>(activations), clip, limited, coupled};
 }
 
 // Adds the kernels of moves.h.

@@ -1,16 +1,21 @@
 // native/eigen/pointwise.cpp: element-wise programs, a tile at a time.
 //
 // All instructions run on a tile before the next tile begins, so that intermediate values stay in
-// the L1 cache and memory is read once.
+// the L1 cache and memory is read once. If all that changes is one operand of a byte an element, the
+// program runs on the 256 bytes that there are, and each element's result is looked up.
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <memory>
+#include <numeric>
 #include <ranges>
 #include <variant>
 
 #include "boxes.h"
 #include "check.h"
+#include "elements.h"
 #include "functions.h"
 #include "joined.h"
 #include "kernels.h"
@@ -29,6 +34,10 @@ constexpr std::size_t kMostGiven = 32;
 // Most axes after merging.
 constexpr std::size_t kMostAxes = 32;
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+// The number of values of a byte, and from how many elements and instructions on a table of a
+// program's results for all of them saves time.
+constexpr Index kByteValues = 256, kWorthATable = 4096;
+constexpr std::size_t kLongProgram = 6;
 
 // Merges neighbouring axes that are contiguous in every operand; drops axes of size 1.
 void merge(Ints &shape, std::vector<Ints> &strides) {
@@ -100,6 +109,8 @@ public:
         strides_ = std::move(strides);
         divide();
         place();
+        if (pieces.empty() && size_ >= kWorthATable && program.size() >= kLongProgram)
+            plan_table(types, constants, program);
     }
 
 private:
@@ -230,6 +241,51 @@ private:
         demand(tile_count_ <= kMostTiles, "a program of too many values at once");
     }
 
+    // Makes a step that computes a table of results, if only one byte changes from element to
+    // element: operands are that byte, read once or several times, or single elements.
+    void plan_table(const std::vector<std::string> &types, const std::vector<Constant> &constants,
+                    const std::vector<Instruction> &program) {
+        std::vector<Ints> strides;
+        for (std::size_t k = 0; k < operands(); ++k) {
+            const bool single = std::ranges::all_of(strides_[k], [](Index s) { return s == 0; });
+            const bool byte = !single && dense_[k] && types_[k]->bytes == 1;
+            if (byte) bytes_.push_back(k);
+            if ((!single && !byte) || (byte && types_[k] != types_[bytes_[0]])) return;
+            strides.push_back({byte ? 1 : 0});
+        }
+        if (bytes_.empty()) return;
+        table_ = std::make_unique<Pointwise>(Ints{kByteValues}, strides, types, constants, program,
+                                             std::vector<Box>(), Ints());
+    }
+
+    bool reads_one_byte(void *const *slots) const {
+        return table_ && std::ranges::all_of(bytes_, [&](std::size_t k) {
+            return slots[k] == slots[bytes_[0]];
+        });
+    }
+
+    // Computes the results for all values of the byte, then looks up those of the elements.
+    void look_up(void *const *slots) const {
+        std::array<std::uint8_t, kByteValues> codes;
+        std::iota(codes.begin(), codes.end(), std::uint8_t{0});
+        alignas(64) std::array<std::byte, kByteValues * sizeof(std::int64_t)> results;
+        std::vector<void *> places(slots, slots + operands());
+        for (const std::size_t k : bytes_) places[k] = codes.data();
+        places.push_back(results.data());
+        table_->run(places.data());
+        const auto *src = static_cast<const std::uint8_t *>(slots[bytes_[0]]);
+        void *dst = slots[operands()];
+        with_bytes(types_.back()->bytes, [&](auto type) {
+            using Element = typename decltype(type)::type;
+            const auto *table = reinterpret_cast<const Element *>(results.data());
+            parallel(size_, size_, [&](Index begin, Index end) {
+                auto *to = static_cast<Element *>(dst);
+#pragma GCC unroll 8
+                for (Index i = begin; i < end; ++i) to[i] = table[src[i]];
+            });
+        });
+    }
+
     static bool as_it_is(const ElementType &type) { return type.bytes == value_bytes(type.kind); }
     bool in_place(std::size_t operand) const {
         const bool in_pieces = operand == 0 && !ends_.empty();
@@ -240,7 +296,10 @@ private:
         if (size_ == 0) return;
         const Index tiles = rows() * across();
         const Index work = times(size_, static_cast<Index>(code_.size()));
-        parallel(tiles, work, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
+        if (reads_one_byte(slots))
+            look_up(slots);
+        else
+            parallel(tiles, work, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
         for (const Box &box : pads_)
             move(box, types_.back()->bytes, nullptr, slots[slot(operands())]);
     }
@@ -390,6 +449,8 @@ private:
     std::vector<std::size_t> tiles_;     // of each value
     std::size_t tile_count_ = 0;
     std::vector<Box> pads_;
+    std::vector<std::size_t> bytes_;    // the operands that are the byte of table_
+    std::unique_ptr<Pointwise> table_;  // computes results for all values of a byte; or none
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // native/eigen/quantize.cpp: dynamic quantization: the scale follows from the values.
-#include <Eigen/Core>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <mutex>
@@ -31,8 +31,37 @@ public:
     }
 
 private:
-    using Values = Eigen::Map<const Eigen::ArrayXf>;
-    using Steps = Eigen::Map<Eigen::Array<std::uint8_t, Eigen::Dynamic, 1>>;
+    static constexpr Index kLanes = 64;
+
+    // Lowers `low` and raises `high` to the least and the largest of n numbers; NaN do not count.
+    static void widen(const float *src, Index n, float &low, float &high) {
+        std::array<float, kLanes> least, most;
+        least.fill(low);
+        most.fill(high);
+        for (Index i = 0; i < n; i += kLanes)
+            for (Index lane = 0, count = std::min(kLanes, n - i); lane < count; ++lane) {
+                const float x = src[i + lane];
+                least[lane] = x < least[lane] ? x : least[lane];
+                most[lane] = x > most[lane] ? x : most[lane];
+            }
+        low = *std::ranges::min_element(least);
+        high = *std::ranges::max_element(most);
+    }
+
+    // Quantizes n numbers; NaN becomes 0.
+    static void quantize(const float *src, std::uint8_t *dst, Index n, float scale, float zero) {
+        constexpr float kFar = 1024.0F;       // more steps than there are, in both directions
+        constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23: a sum with it has no fraction
+        for (Index i = 0; i < n; ++i) {
+            float step = src[i] / scale;
+            step = step > -kFar ? step : -kFar;
+            step = step < kFar ? step : kFar;
+            step = (step + kWhole) - kWhole + zero;
+            step = step > 0.0F ? step : 0.0F;
+            step = step < kMost ? step : kMost;
+            dst[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(step));
+        }
+    }
 
     void run(void *const *slots) const override {
         const float *src = input(slots, 0);
@@ -40,9 +69,8 @@ private:
         float low = 0, high = 0;
         std::mutex guard;
         parallel(size_, size_, [&](Index begin, Index end) {
-            const Values part(src + begin, end - begin);
-            const float least = part.minCoeff<Eigen::PropagateNumbers>();
-            const float most = part.maxCoeff<Eigen::PropagateNumbers>();
+            float least = 0, most = 0;
+            widen(src + begin, end - begin, least, most);
             const std::scoped_lock lock(guard);
             low = std::min(low, least);
             high = std::max(high, most);
@@ -53,12 +81,7 @@ private:
         *output(slots, 2) = scale;
         *static_cast<std::uint8_t *>(slots[3]) = static_cast<std::uint8_t>(zero);
         parallel(size_, size_, [&](Index begin, Index end) {
-            const Values part(src + begin, end - begin);
-            Steps(dst + begin, end - begin) = ((part / scale).rint() + zero)
-                                                  .max<Eigen::PropagateNumbers>(0.0F)
-                                                  .min(kMost)
-                                                  .cast<std::int32_t>()
-                                                  .cast<std::uint8_t>();
+            quantize(src + begin, dst + begin, end - begin, scale, zero);
         });
         for (const Box &box : pads_) move(box, 1, nullptr, dst);
     }

@@ -4,15 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "step.h"
+#include "gates.h"
 
 namespace vtensor::eigen {
-
-// An activation, by ONNX's name in lower case.
-struct Activation {
-    std::string name;
-    float alpha, beta;
-};
 
 // cell: "rnn", "gru", "lbr_gru" (reset is applied to the product with h) or "lstm"; direction:
 // "forward", "reverse" or "bidirectional". limited: the activations' inputs are at most `clip` from

@@ -22,11 +22,6 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 VTENSOR_INLINE float size_of(float x) { return __builtin_fabsf(x); }
 VTENSOR_INLINE double size_of(double x) { return __builtin_fabs(x); }
 
-VTENSOR_INLINE float logistic(float x) {
-    const float e = exp(-size_of(x));
-    return (x >= 0 ? 1.0F : e) / (1.0F + e);
-}
-
 // The error function by N. Juffa: its error is below 1 unit in the last place where a product and a
 // sum are rounded once (fused).
 VTENSOR_INLINE float erf(float x) {
@@ -38,15 +33,6 @@ VTENSOR_INLINE float erf(float x) {
     const float near = polynomial(s, -5.96761703e-4F, 4.99119423e-3F, -2.67681349e-2F,
                                   1.12819925e-1F, -3.76125336e-1F, 1.28379166e-1F);
     return t > 0.927734375F ? far : near * x + x;
-}
-
-// The hyperbolic tangent, with Cephes' polynomial.
-VTENSOR_INLINE float tanh(float x) {
-    const float t = size_of(x), s = x * x;
-    const float far = 1.0F - 2.0F / (exp(t + t) + 1.0F);
-    const float near = polynomial(s, -5.70498872745e-3F, 2.06390887954e-2F, -5.37397155531e-2F,
-                                  1.33314422036e-1F, -3.33332819422e-1F);
-    return __builtin_copysignf(t > 0.625F ? far : near * s * t + t, x);
 }
 
 // Returns e^x for results in the range of floats, with a relative error of 1e-13.

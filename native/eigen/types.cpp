@@ -34,6 +34,16 @@ Integer value(T x) {
     return x;
 }
 
+// An integer that programs take as a float: its number, which f32 holds exactly or rounded.
+template <class T>
+struct Number {
+    T whole;
+};
+template <class T>
+float value(Number<T> x) {
+    return static_cast<float>(x.whole);
+}
+
 // Rounds ties to even; of NaN keeps the upper bits, made quiet.
 void put(float x, BFloat &to) {
     const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -46,6 +56,17 @@ void put(float x, float &to) { to = x; }
 template <class T>
 void put(Integer x, T &to) {
     to = static_cast<T>(x);
+}
+// Cuts off the fraction; numbers beyond the type become its ends, and NaN 0.
+template <class T>
+void put(float x, Number<T> &to) {
+    static_assert(sizeof(T) < sizeof(float), "f32 holds both ends");
+    constexpr auto low = static_cast<float>(std::numeric_limits<T>::min());
+    constexpr auto high = static_cast<float>(std::numeric_limits<T>::max());
+    float bounded = x == x ? x : 0.0F;
+    bounded = bounded > low ? bounded : low;
+    bounded = bounded < high ? bounded : high;
+    to.whole = static_cast<T>(static_cast<std::int32_t>(bounded));
 }
 
 template <class T, class Value>
@@ -76,6 +97,10 @@ template <class T>
 constexpr ElementType whole(const char *name) {
     return {name, sizeof(T), Kind::kInteger, widen<T, Integer>, narrow<T, Integer>};
 }
+template <class T>
+constexpr ElementType number(const char *name) {
+    return floats<Number<T>>(name);
+}
 
 constexpr ElementType kTypes[]{
     floats<float>("f32"),          floats<Half>("f16"),
@@ -84,6 +109,8 @@ constexpr ElementType kTypes[]{
     whole<std::int16_t>("s16"),    whole<std::int8_t>("s8"),
     whole<std::uint32_t>("u32"),   whole<std::uint16_t>("u16"),
     whole<std::uint8_t>("u8"),
+    number<std::int16_t>("s16 as f32"), number<std::int8_t>("s8 as f32"),
+    number<std::uint16_t>("u16 as f32"), number<std::uint8_t>("u8 as f32"),
 };
 
 }  // namespace

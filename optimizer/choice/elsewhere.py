@@ -11,7 +11,7 @@ from optimizer.choice.candidates import Candidates, other_libraries
 from optimizer.choice.estimate import Estimate
 from optimizer.choice.problem import Clock
 from ptensor.evaluation import Refusal, Variant
-from resolver.lowered import LoweredGraph, OpNode, pieces
+from resolver.lowered import LoweredGraph, OpNode, output_type, pieces
 from vtensor.language.records import replace
 
 #: A saving around a node, in nanoseconds, that is so large that every library is asked for
@@ -46,14 +46,14 @@ class FurtherVariants:
         inexact: bool = False,
         measured: Container[str] = (),
     ) -> None:
-        inside = {
-            name: replace(graph.values[node.outputs[0]], name=name)
-            for node in graph.operators
-            for piece in pieces(node, 0)
-            for name in piece.outputs
-            if name not in graph.values
-        }
-        self.graph = replace(graph, values={**graph.values, **inside})
+        values = dict(graph.values)
+        for node in graph.operators:
+            for piece in pieces(node, 0):
+                [first, *_] = piece.outputs
+                if first not in values:  # it is made and read inside the fused node
+                    dtype = output_type(piece, values)
+                    values[first] = replace(values[node.outputs[0]], name=first, dtype=dtype)
+        self.graph = replace(graph, values=values)
         self._candidates = Candidates(self.graph)
         self._estimate = estimate
         self._measured = measured

@@ -24,6 +24,7 @@ from vtensor.language.cached import cached_property
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
+from vtensor.language.traits import Linear
 
 #: The factor by which a library's reference code is taken to be slower than its other kernels.
 REFERENCE = 30
@@ -57,7 +58,8 @@ class Estimate(Clock):
         nbytes = sum(
             layout.nbytes(values[name].dims, values[name].dtype) for name, layout in layouts.items()
         )
-        ns = self.rates[node.variant.library].ns(sum(_operations(node, values)), nbytes)
+        operations = round(sum(operations_of(node, values)) / self._speedup(node, values))
+        ns = self.rates[node.variant.library].ns(operations, nbytes)
         return ns * REFERENCE if node.variant.reference else ns
 
     def transform(self, value: VTensor, change: LayoutChange) -> int:
@@ -67,6 +69,19 @@ class Estimate(Clock):
         ends = (change.source, change.target)
         nbytes = sum(layout.nbytes(value.dims, value.dtype) for layout in ends)
         return self._transformer.ns(0, nbytes)
+
+    def _speedup(self, node: OpNode, values: Mapping[str, VTensor]) -> float:
+        """Return how many times as fast as in f32 the node's library multiplies in the type in
+        which the node's first input is stored.
+        """
+        if not node.inputs or info_of(node.op).trait(Linear) is None:
+            return 1.0
+        stored = node.variant.layouts[0].stored(values[node.inputs[0]].dtype).dtype
+        return self._speedups.get(node.variant.library, {}).get(stored, ("", 1.0))[1]
+
+    @cached_property
+    def _speedups(self) -> dict[str, Mapping[str, tuple[str, float]]]:
+        return {name: library.speedups() for name, library in ready().libraries.items()}
 
     @cached_property
     def rates(self) -> dict[str, Rates]:
@@ -125,7 +140,7 @@ def calibrated(libraries: Iterable[Description], reached: Mapping[str, Rates]) -
     }
 
 
-def _operations(node: OpNode, values: Mapping[str, VTensor]) -> Iterator[int]:
+def operations_of(node: OpNode, values: Mapping[str, VTensor]) -> Iterator[int]:
     """Yield the number of operations of each operator of a node, its followers included."""
     outputs = [values[name] for name in node.outputs]
     inputs, followers = node.split([values[name] for name in node.inputs])

@@ -5,12 +5,14 @@ read.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, MutableMapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from optimizer.constants.originals import Original, Originals
 from ptensor.pages import passing
+from vtensor.language.dtype import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -28,12 +30,14 @@ class Made(NamedTuple):
         factor: if the function only multiplies: the factor, with as many axes as the constant; else
             None.
         taken: if the function only takes a part of the array: that part; else None.
+        to: if the function only converts the elements: their new type; else empty.
     """
 
     function: Callable[[Array], Array]
     key: Hashable
     factor: Array | None = None
     taken: Taken | None = None
+    to: str = ""
 
 
 class Computed(MutableMapping[str, Array]):
@@ -180,6 +184,23 @@ def times(factor: Array) -> Hashable:
     factors have equal keys.
     """
     return factor.shape, factor.tobytes()
+
+
+def in_type(dtype: str) -> Made:
+    """Return the function that converts an array to a float type, rounding to nearest even.
+
+    >>> in_type("bf16").function(np.array([1.01], np.float32)).tolist()
+    [1.0078125]
+    """
+    return Made(partial(_converted, dtype=dtype), ("in type", dtype), to=dtype)
+
+
+def _converted(array: Array, dtype: str) -> Array:
+    """Return a copy of an array in an element type, in memory that is meant for short use."""
+    result = passing(array.shape, numpy_dtype(dtype))
+    with np.errstate(all="ignore"):  # NaN stays NaN
+        result[...] = array
+    return result
 
 
 def multiplied(array: Array, factor: Array) -> Array:

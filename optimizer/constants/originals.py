@@ -15,7 +15,9 @@ from weakref import ref
 
 import numpy as np
 
+from libdesc.numpy.casts import cast
 from ptensor.pages import contiguous, lasting, passing, reused
+from vtensor.language.dtype import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -226,6 +228,49 @@ class Original:
         (dtype('float32'), [0.5, 3.0], (('f32', ()),))
         """
         return self._turns.setdefault(("f32", ()), _Widened(self))
+
+    def decoded(self, scale: Array, zero: Array, dtype: str = "f32") -> Original:
+        """Return an original with the numbers that integers stand for, computed when it is read.
+
+        They are (integer - zero) * scale, rounded once. Calls with equal arguments return the same
+        object. It counts as an array of its own, which no change leads to.
+
+        Args:
+            scale, zero: arrays with as many axes as the integers; an axis may have size 1.
+            dtype: the element type of the numbers.
+
+        >>> steps = Original(np.array([[1, 2], [3, 4]], np.int8))
+        >>> numbers = steps.decoded(np.array([[0.5], [2]], np.float32), np.array([[1]], np.int8))
+        >>> numbers.array.tolist()
+        [[0.0, 0.5], [4.0, 6.0]]
+        """
+        key: Any = (dtype, (scale.shape, scale.tobytes(), zero.shape, zero.tobytes()))
+        return self._turns.setdefault(key, _Decoded(self, scale, zero, dtype))
+
+
+class _Decoded(Original):
+    """The numbers that integers stand for."""
+
+    __slots__ = ()
+
+    def __init__(self, given: Original, scale: Array, zero: Array, dtype: str) -> None:
+        self.shape, self.dtype, self.asks = given.shape, numpy_dtype(dtype), 0
+        self._recover = partial(_numbers, given, scale, zero, dtype)
+        self._array, self._weak_array, self._views, self._turns = None, _no_array, {}, {}
+        self._read, self._fresh = None, False
+
+    def hold(self) -> None:
+        self._array = self.now()
+
+
+def _numbers(given: Original, scale: Array, zero: Array, dtype: str) -> Array:
+    """Return a read-only array of (integer - zero) * scale in a float type, for short use."""
+    array = passing(given.shape, numpy_dtype(dtype))
+    with np.errstate(all="ignore"):  # a scale may be so large that a product is infinite
+        exact = given.now().astype(np.float64) - zero.astype(np.float64)
+        array[...] = cast(exact * scale.astype(np.float64), dtype)
+    array.flags.writeable = False
+    return array
 
 
 class _Turned(Original):

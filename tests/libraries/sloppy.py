@@ -66,7 +66,7 @@ class Hasty(Drawn, Clock):
     def node(self, node: OpNode, values: object) -> int | None:
         """Return the time of a node as it is decided."""
         drawn = super().node(node, values)  # type: ignore[arg-type]
-        if drawn is None or not node.variant.inexact:
+        if drawn is None or not node.variant.inexact or node.variant.library != "other":
             return drawn
         slowness = len(KERNELS) - [*KERNELS].index(node.variant.kernel or "off 1e-6")
         return 1 + round(drawn / 1000) + slowness

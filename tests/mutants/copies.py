@@ -103,7 +103,9 @@ class Copy:
         flags = Path("/proc/cpuinfo").read_text().split()
         level = next(name for name, flag in _LEVELS.items() if not flag or flag in flags)
         library = Path(fault.file).parts[1]
-        target = f"_{library}_{level}" if library in ("eigen", "winograd") else f"_{library}"
+        target = (
+            f"_{library}_{level}" if library in ("eigen", "winograd", "narrow") else f"_{library}"
+        )
         [installed] = Path(sys.prefix).rglob(f"{target}.*.so")
         [built] = (PLACE / "build").glob(f"*/{installed.name}")
         build = self._folder / "build"

@@ -77,7 +77,7 @@ def said(members: Any) -> Iterator[tuple[str, object]]:
         yield name, ([p for p in parameters if p[0] != "self"], result, words)
 
 
-@pytest.mark.parametrize("library", ["eigen", "winograd"])
+@pytest.mark.parametrize("library", ["eigen", "winograd", "narrow"])
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_interface_is_each_modules(level: str, library: str) -> None:
     """The declared interface of modules, one an instruction set, is what each says of itself."""

@@ -22,7 +22,7 @@ from ptensor.transform import unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.probe import Prober
 from vtensor.language.dtype import from_numpy
-from vtensor.language.operators import Follower, info_of, run_compute
+from vtensor.language.operators import Follower, info_of, result_type, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import _replay
 from vtensor.runtime.execution.evaluations import step_error
@@ -114,6 +114,7 @@ class RunContext(DispatchContext):
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Allocate, poison, dispatch."""
         assert self.variant is not None
+        self.retype(outputs)
         layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
             buffer = poisoned(layout.nbytes(value.dims, value.dtype))
@@ -147,11 +148,21 @@ def split_off(
     return operands[:own], [(op, tuple(islice(rest, count))) for op, count in behind]
 
 
-def context(library: str, *followers: tuple[object, tuple[VTensor, ...]]) -> DispatchContext:
+def typed(
+    op: object, own: Sequence[VTensor], followers: Sequence[tuple[object, tuple[VTensor, ...]]]
+) -> tuple[Follower, ...]:
+    """Return an operator's followers, each with the element type of the value that it follows."""
+    fused, takes = list[Follower](), result_type(op, [tensor.dtype for tensor in own])
+    for follower, operands in followers:
+        fused.append(Follower(follower, operands, takes=takes))
+        takes = fused[-1].gives
+    return tuple(fused)
+
+
+def context(library: str, followers: tuple[Follower, ...] = ()) -> DispatchContext:
     """Return the context of a node ``case`` that goes to a library, with what is fused."""
     preferences = Preferences(nodes={"case": library})
-    fused = tuple(Follower(op, operands) for op, operands in followers)
-    return DispatchContext(node="case", preferences=preferences, followers=fused)
+    return DispatchContext(node="case", preferences=preferences, followers=followers)
 
 
 def decide(library: str, op: object, inputs: Sequence[Given], behind: Behind = ()) -> Variant:
@@ -161,7 +172,7 @@ def decide(library: str, op: object, inputs: Sequence[Given], behind: Behind = (
         NoInvokerError: the library does not take the call; the error says why.
     """
     own, followers = split_off([_operand(given) for given in inputs], behind)
-    ctx = context(library, *followers)
+    ctx = context(library, typed(op, own, followers))
     with installed(Deciding()):
         run_compute(ctx, op, own)
     assert ctx.variant is not None
@@ -215,8 +226,7 @@ def run(
         tensors.append(tensor)
     evaluation = Running()
     own, followers = split_off(tensors, behind)
-    fused = tuple(Follower(op, operands) for op, operands in followers)
-    ctx = RunContext(node="case", variant=variant, followers=fused)
+    ctx = RunContext(node="case", variant=variant, followers=typed(op, own, followers))
     with installed(evaluation):
         outputs = run_compute(ctx, op, own)
     storages = [storage_of(output) for output in outputs]

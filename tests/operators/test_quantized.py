@@ -105,3 +105,32 @@ def test_a_convolution_of_integers(group: int, signed: type[np.integer[Any]]) ->
     scaled = computed(nodes, x, w=w, z=zero, c=zeros, **scales)
     due = np.rint(sums * np.float32(0.125) / np.float32(64)) + 3
     np.testing.assert_array_equal(scaled, np.clip(due, low, high).astype(signed))
+
+
+@pytest.mark.parametrize("count", [4095, 4096, 4097, 9001])
+@pytest.mark.parametrize(
+    ("dtype", "to"), [(np.uint8, np.uint8), (np.int8, np.int8), (np.int8, np.float32)]
+)
+def test_a_chain_on_bytes_is_the_same_for_few_and_many_elements(
+    count: int, dtype: type[Any], to: type[Any]
+) -> None:
+    """For many elements, the chain runs once for each value of a byte."""
+    limits = np.iinfo(dtype)
+    codes = np.arange(limits.min, limits.max + 1).astype(dtype)
+    x = np.concatenate([codes, np.random.default_rng(3).choice(codes, count - codes.size)])
+    zero = np.array(limits.max - 100, dtype)
+    constants = {"s": np.array(0.05, np.float32), "z": zero}
+    last = "r" if to is not np.float32 else "y"
+    nodes = [
+        node("DequantizeLinear", "x s z", "n"),
+        node("Sigmoid", "n", "p"),
+        node("Mul", "p p", last),
+    ]
+    if last == "r":
+        nodes.append(node("QuantizeLinear", "r t z"))
+        constants["t"] = np.array(0.004, np.float32)
+    few = computed(nodes, codes, **constants)
+    many = computed(nodes, x, **constants)
+    assert few.dtype == many.dtype == to
+    assert len(np.unique(few)) > 40
+    np.testing.assert_array_equal(many, few[x.astype(int) - limits.min])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -19,13 +19,16 @@ from libdesc.registry import registry
 from ops._elementwise import ROWS, Binary, Unary, binary, unary
 from ops.activations import LeakyRelu
 from ops.binary import Sub
+from ops.extremes import ArgMax
 from ops.unary import Abs
 from ptensor.layout import Layout
 from tests.operators.harness import Given, check_pads, plain, run
-from tests.operators.tables.cases import CASES
+from tests.operators.tables.cases import CASES, Case, case
 from vtensor.errors import ParameterError
-from vtensor.language.dtype import numpy_dtype
-from vtensor.language.operators import OPERATORS
+from vtensor.language.dtype import from_numpy, numpy_dtype
+from vtensor.language.operators import OPERATORS, result_type, run_compute
+from vtensor.language.table import OperatorInfo
+from vtensor.language.traits import Linear
 from vtensor.operators import Context
 from vtensor.tensor import VTensor
 
@@ -135,3 +138,30 @@ def test_dims_meet_by_name() -> None:
     a, b = VTensor("f32", {"N": 2, "C": 1}), VTensor("f32", {"C": 3})
     assert ops.Sub().compute(Context(), a, b).summary() == "f32 N=2 C=3"
     assert ops.Less().compute(Context(), a, b).summary() == "bool N=2 C=3"
+
+
+def wrong_types(cases: Iterable[Case]) -> list[str]:
+    """Return the cases whose operator declares another type of its output than it makes."""
+    rows = []
+    for one in cases:
+        tensors = [VTensor(from_numpy(g.array.dtype), g.extents) for g in one.given()]
+        [made, *_] = run_compute(Context(), one.op, tensors)
+        if result_type(one.op, [tensor.dtype for tensor in tensors]) != made.dtype:
+            rows.append(str(one))
+    return rows
+
+
+def may_be_fused(info: OperatorInfo) -> bool:
+    """Return whether an operator leads other operators into its step, or follows one."""
+    return info.light or info.trait(Linear) is not None
+
+
+def test_operators_that_are_fused_declare_the_type_of_their_output() -> None:
+    cases = [one for name, rows in CASES.items() if may_be_fused(OPERATORS[name]) for one in rows]
+    assert len(cases) > 50
+    assert not wrong_types(cases)
+
+
+def test_a_wrong_type_is_seen() -> None:
+    """The twin."""
+    assert wrong_types([case(ArgMax("C"), "N=2 C=3")])

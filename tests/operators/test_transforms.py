@@ -26,7 +26,7 @@ from tests.operators.harness import (
 from tests.operators.tables.cases import dims_of
 from tests.property.strategies import values
 from vtensor.errors import NoInvokerError
-from vtensor.language.operators import run_compute
+from vtensor.language.operators import Follower, run_compute
 from vtensor.language.tensor import VTensor
 
 SIZES = {"N": 2, "C": 17, "H": 5, "W": 3}
@@ -166,6 +166,6 @@ def test_what_is_not_taken_is_declined_by_name(
 ) -> None:
     """Followers are never dropped in silence, by invokers that do not say whether they take any."""
     inputs = [VTensor(dtype, {"N": 4, "C": 16}), VTensor(dtype, {"C": 16, "K": 8})]
-    ctx = context(library, *([(follower, ())] if follower else []))
+    ctx = context(library, (Follower(follower),) if follower else ())
     with installed(Deciding()), pytest.raises(NoInvokerError, match=reason):
         run_compute(ctx, op, inputs[: 1 + isinstance(op, MatMul)])

@@ -24,6 +24,7 @@ from tests.libraries.bench import Bench
 from tests.optimizer.graphs import check_same_values, compared, steps_of
 from vtensor import Session
 from vtensor.errors import UnsoundPlanError
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning.library_options import preferences_of
@@ -109,7 +110,14 @@ def with_other_types_and_dims(g: Graph, x: VTensor) -> VTensor:
     [
         (sum_of_two, {"a": ["a_bias"], "b": ["b_bias", "sum"], "b_bias": ["sum"]}),  # the later one
         (lambda g, x: g.add(ops.Softmax(("C",)), convolution(g, x, "a")), {"a": ["a_bias"]}),
-        (with_other_types_and_dims, {"Cast:0": ["Mul:0"]}),
+        (
+            with_other_types_and_dims,
+            {
+                "Relu:0": ["Greater:0", "Cast:0", "Mul:0"],
+                "Greater:0": ["Cast:0", "Mul:0"],
+                "Cast:0": ["Mul:0"],
+            },
+        ),
     ],
 )
 def test_a_chain_ends_at_what_cannot_follow(add: Any, offers: dict[str, list[str]]) -> None:
@@ -216,6 +224,67 @@ def test_integers_in_a_run_have_no_more_bits_than_their_type() -> None:
     with Session(g.seal()) as session:
         assert steps_of(session) == ["Add + Div"]
         assert session.run(None, {"x": values})[0].tolist() == [1, 100, 0, 127]
+
+
+def quantized(g: Graph, x: VTensor) -> VTensor:
+    """A chain between integers of 8 bits."""
+    scale, zero = g.constant(np.float32(0.05), ""), g.constant(np.uint8(7), "")
+    y = g.add(ops.HardSwish(), g.add(ops.DequantizeLinear(), x, scale, zero))
+    last: VTensor = g.add(ops.QuantizeLinear("s8"), y, scale)
+    return last
+
+
+def test_a_chain_changes_its_type_within_one_step() -> None:
+    g = Graph("quantized")
+    g.output(quantized(g, g.input("x", {"N": 256}, "u8")))
+    feeds = {"x": np.arange(256, dtype=np.uint8)}
+    with Session(g.seal()) as session, Session(g, libraries=["numpy"]) as plain:
+        assert steps_of(session) == ["DequantizeLinear + HardSwish + QuantizeLinear"]
+        result, expected = (each.run(None, feeds)[0] for each in (session, plain))
+    assert result.dtype == np.int8
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("many", [256, 70_000])  # from some thousand elements on, by a table
+@pytest.mark.parametrize("dtype", ["u8", "s8"])
+@pytest.mark.parametrize("ends", ["u8", "f32"])
+def test_a_chain_on_one_byte_reads_it_as_often_as_it_likes(
+    many: int, dtype: str, ends: str
+) -> None:
+    """Two inputs of a run may be one array or two."""
+    g, scale = Graph("gate"), np.float32(0.04)
+    x, other = (g.input(name, {"N": many}, dtype) for name in ("x", "other"))
+    zero = g.constant(np.array(3, numpy_dtype(dtype)), "")
+    by = g.constant(scale, ""), zero
+    for name, read in (("same", x), ("another", other)):
+        gate = g.add(ops.Sigmoid(), g.add(ops.DequantizeLinear(), x, *by))
+        steps = g.add(ops.QuantizeLinear(dtype), gate, g.constant(np.float32(1 / 200), ""), zero)
+        y = g.add(ops.DequantizedMul(), steps, by[0], zero, read, *by, name=name)
+        g.output(y if ends == "f32" else g.add(ops.QuantizeLinear("u8"), y, by[0]), f"{name} y")
+    limits = np.iinfo(numpy_dtype(dtype))
+    values = np.resize(np.arange(limits.min, limits.max + 1), many).astype(numpy_dtype(dtype))
+    feeds = {"x": values, "other": values[::-1].copy()}
+    with Session(g.seal(), threads=1) as session, Session(g, libraries=["numpy"]) as plain:
+        assert len(steps_of(session)) == 2
+        answers = zip(session.run(None, feeds), plain.run(None, feeds), strict=True)
+        for answer, expected in answers:
+            np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("library", ["onednn", "winograd", "eigen"])
+def test_a_library_declines_a_follower_of_another_type(library: str) -> None:
+    """Only element-wise steps of Eigen take it; a convolution in f32 leaves it behind."""
+    g = Graph("another")
+    x = g.input("x", IMAGE)
+    each = g.constant(np.ones((16, 1, 1, 3, 3), np.float32), "G O I h w")
+    deep = library == "winograd"  # whose other convolutions are approximate
+    y = g.add(ops.DepthwiseConv2D(), x, each, name="a") if deep else convolution(g, x, "a")
+    y = g.add(ops.QuantizeLinear("u8"), y, g.constant(np.float32(0.01), ""), name="q")
+    g.output(g.add(ops.DequantizeLinear(), y, g.constant(np.float32(0.01), "")))
+    session = compared(g.seal(), plain=NUMPY, pin={"a": library})
+    lead, *others = steps_of(session)
+    assert "QuantizeLinear" not in lead
+    assert "QuantizeLinear + DequantizeLinear" in others[-1]
 
 
 @pytest.mark.parametrize(

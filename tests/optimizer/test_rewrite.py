@@ -17,6 +17,7 @@ from tests.optimizer.graphs import compared, operators
 from vtensor import Graph, Session, VTensor
 from vtensor.commands.explain import explain_dict
 from vtensor.errors import GraphError, InputError
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import OPERATORS, info_of
 from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pattern, Rule
 from vtensor.language.traits import Commutes
@@ -78,14 +79,19 @@ class Instance:
     def hole(self, name: str, kind: str) -> VTensor:
         example = self.rule.example.get(name, "" if kind == "scalar" else "N C H W")
         if not isinstance(example, str):
-            dtype = np.int64 if isinstance(example, int) else np.float32
-            return self.graph.constant(dtype(example), "")
-        truth = example.startswith("?")
-        rows = [row.partition("=") for row in example.strip("?").split()]
+            number = np.int64 if isinstance(example, int) else np.float32
+            return self.graph.constant(number(example), "")
+        dtype, words = "bool" if example.startswith("?") else "f32", example.strip("?").split()
+        if words and words[0] in ("u8", "s8", "s32"):
+            dtype, *words = words
+        rows = [row.partition("=") for row in words]
         dims = {dim: self.size(size or dim) for dim, _, size in rows}
         if not kind:
-            return self.graph.input(name, dims, "bool" if truth else "f32")
-        return self.graph.constant(self.rng.normal(size=[*dims.values()]).astype("f4"), [*dims])
+            return self.graph.input(name, dims, dtype)
+        array = self.rng.normal(size=[*dims.values()]).astype("f4")
+        if dtype != "f32":
+            array = drawn(VTensor(dtype, dims), self.rng)
+        return self.graph.constant(array, [*dims])
 
     def size(self, name: str) -> int:
         drawn = int(self.rng.integers(2, 6))
@@ -104,7 +110,11 @@ def values_of(graph: Graph, feed: dict[str, Any]) -> Any:
 
 
 def drawn(value: VTensor, rng: Random) -> Any:
-    array = rng.normal(0, 3, [*value.dims.values()]).astype("f4")
+    sizes = [*value.dims.values()]
+    if value.dtype[0] in "su":
+        low = -100 if value.dtype[0] == "s" else 0
+        return rng.integers(low, 100, sizes).astype(numpy_dtype(value.dtype))
+    array = rng.normal(0, 3, sizes).astype("f4")
     return array > -1 if value.dtype == "bool" else array
 
 
@@ -122,7 +132,7 @@ def check(rule: Rule, seed: int) -> None:
         graph = Instance(rule, patterns[index], rng).graph
         names = {*operators(graph)}
         assert any(needed <= names for needed in rule.needs)  # so the rule would be imported
-        rewritten = rewrite(graph, rules=[rule.name], native=False)
+        rewritten = rewrite(graph, rules=[rule.name], native=False, early=rule.early)
         assert rewritten.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
         assert rule.makes.op in operators(rewritten)
         assert moving(rewritten) <= moving(graph)

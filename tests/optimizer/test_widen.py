@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
+from onnxruntime.transformers import float16
 
 from libdesc.registry import registry
 from optimizer.pipeline import LEVELS, simplify
@@ -20,7 +22,9 @@ from optimizer.widen import widen
 from tests.frontends.support import runtime
 from tests.libraries.processes import printed
 from vtensor import Session
+from vtensor.commands.explain import explain_dict
 from vtensor.language.graph import Graph
+from vtensor.report import plan_lines
 
 Array = NDArray[Any]
 
@@ -212,11 +216,85 @@ def test_a_network_answers_as_onnx_runtime(name: str) -> None:
     np.testing.assert_allclose(wide(answer(model, feeds)), wide(want), rtol=2e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("name", ["conv net", "transformer", "lstm"])
+def test_a_converted_network_answers_as_in_f32(name: str, keep: bool) -> None:
+    """If the converter keeps inputs and outputs in f32, by casts, nothing is converted."""
+    exact = NETWORKS[name]("f32")
+    feeds = input_of(exact, "f32")
+    want = wide(answer(exact, feeds))
+    half = float16.convert_float_to_float16(NETWORKS[name]("f32"), keep_io_types=keep)
+    with Session(half, threads=1, cache_dir=None) as session:
+        [y] = session.run(None, feeds if keep else input_of(half, "f16"))
+        assert y.dtype == (np.float32 if keep else np.float16)
+        assert "python" not in steps(session)
+        assert len(conversions(session)) == (0 if keep else 2)
+    assert (np.abs(wide(y) - want) <= np.abs(want) * STEP["f16"] / 2 + 1e-5).all()
+
+
+def test_each_conversion_says_which_node_is_computed_wide() -> None:
+    net = Net("f16")
+    x = net.add("Sub", "x", net.weight(4))  # it has a native kernel, and rounds one number less
+    x = net.add("MatMul", x, net.weight(4, 4), out="product")
+    net.add("Relu", x, out="y")
+    model = net.model({"x": [3, 4]}, {"y": [3, 4]})
+    with Session(model, threads=1, cache_dir=None) as session:
+        session.run(None, input_of(model, "f16"))
+        assert [step.op for step in session.plan.steps][:2] == ["Sub", "Cast"]
+        text = (
+            "MatMul product is computed in f32: no library of the session has a native f16 kernel"
+        )
+        added = explain_dict(session.plan.graph, "net", others=False)["added"]
+        assert [row["node"] for row in added] == conversion_names(session)
+        assert all(row["text"].startswith(text) for row in added)
+        whys = [line.text for line in plan_lines(session, "net") if line.kind == "why"]
+        assert [text in why for why in whys] == [True, True]
+
+
+def conversion_names(session: Session) -> list[str]:
+    return [step.node.name for step in session.plan.steps if step.op == "Cast"]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_lock_file_repeats_the_plan(name: str, tmp_path: Path) -> None:
+    model, file = NETWORKS[name]("f16"), tmp_path / "plan.toml"
+    feeds = input_of(model, "f16")
+    with Session(model, threads=1) as session:
+        [y] = session.run(None, feeds)
+        session.lock().write(file)
+        with Session(model, plan=file, threads=1) as again:
+            assert again.run(None, feeds)[0].tobytes() == y.tobytes()
+            assert steps(again) == steps(session)
+            assert again.lock().text() == file.read_text()
+            assert again.plan.graph.notes == session.plan.graph.notes != {}
+
+
+def test_likely_sizes_are_prepared(tmp_path: Path) -> None:
+    """Of one image the two parts are contiguous in memory, of several they are not."""
+    net = Net("f16")
+    parts = [
+        net.add("MaxPool", "x", kernel_shape=[k, k], pads=[0, 0, k - 1, k - 1]) for k in (2, 3)
+    ]
+    net.add("Concat", *parts, axis=1, out="y")
+    model = net.model({"x": ["N", 16, 4, 4]}, {"y": ["N", 32, 4, 4]})
+    until = time.monotonic() + 60
+    with Session(model, threads=1, cache_dir=tmp_path) as session:
+        while len([*tmp_path.rglob("plan-*")]) < 2 and time.monotonic() < until:
+            session.run(None, input_of(model, "f16", 1))
+            time.sleep(0.02)
+    feeds = input_of(model, "f16", 2)
+    with Session(model, threads=1, cache_dir=tmp_path) as later:
+        [y] = later.run(None, feeds)
+        assert (later.plan.origin.way, later.plan.origin.cached) == ("specialised", True)
+        assert "python" not in steps(later)
+    np.testing.assert_array_equal(y, answer(model, feeds, **ROUNDING))
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_without_the_pass_a_network_runs_python(name: str) -> None:
-    """The twin."""
-    model = NETWORKS[name]("f16")
-    with Session(model, threads=1, optimize=["all", "-widen"]) as session:
+    """The twin; without oneDNN, which computes in f16 on some processors."""
+    model, passes = NETWORKS[name]("f16"), ["all", "-widen"]
+    with Session(model, threads=1, optimize=passes, libraries=["eigen"]) as session:
         session.run(None, input_of(model, "f16"))
         assert "python" in steps(session)
 

@@ -257,7 +257,16 @@ def test_every_public_name_resolves() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["libdesc", "libdesc.eigen", "libdesc.onednn", "libdesc.winograd", "ptensor", "vtensor"]
+    "name",
+    [
+        "libdesc",
+        "libdesc.eigen",
+        "libdesc.onednn",
+        "libdesc.winograd",
+        "libdesc.narrow",
+        "ptensor",
+        "vtensor",
+    ],
 )
 def test_package_has_the_names_of_its_stub(name: str) -> None:
     """Type checkers read the stub as Python, and an import reads its lines."""

@@ -176,6 +176,22 @@ def test_each_fault_is_found(sound: tuple[Draft, Graph], corrupt: Any, text: str
         check(draft.made(), graph, ["numpy", "toy"], tolerance=0.01)  # above 0 a plan may round
 
 
+@pytest.mark.parametrize("round_it", [rounding_transform, rounding_operator])
+def test_an_approximate_node_may_round_its_operands(
+    sound: tuple[Draft, Graph], round_it: Any
+) -> None:
+    """The twin: its measured error has the rounding in it, which no other node's has."""
+    draft, graph = sound
+    round_it(draft)
+    name = "conv1" if round_it is rounding_transform else "relu"
+    variant = draft.node(name).variant
+    draft.change(name, variant=replace(variant, inexact=True))
+    checked(draft.made(), graph)
+    draft.change(name, variant=variant)
+    draft.change("conv2", variant=replace(draft.node("conv2").variant, inexact=True))
+    message(UnsoundPlanError, lambda: checked(draft.made(), graph))
+
+
 #: Integers that are moved by a zero point.
 MOVED = [Encoding("u8", zero=128), Encoding("s8", zero=-128), Encoding("s16", zero=-300)]
 

@@ -56,12 +56,15 @@ class Finished:
         conversions: the number of conversions in a run; None if it is not known.
         limits: lower bounds of the time of a run in seconds, by name of the bound.
         no_limits: why the limits could not be measured; None if they were.
+        python_steps: the number of steps of a run that call back into Python; None if it is not
+            known.
     """
 
     peak_bytes: int | None
     conversions: int | None
     limits: Mapping[str, float]
     no_limits: str | None = None
+    python_steps: int | None = None
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,18 @@ class VTensor(Peer):
     distribution = "vtensor-layouts"
 
     def load(self, task: Task) -> None:
+        from vtensor.runtime.planning.tolerance import has_instructions
         from vtensor.runtime.session import Session
 
-        if task.precision != "f32":
-            raise PeerError(f"sessions have no {task.precision} yet")
+        if task.precision == "bf16" and not has_instructions("bf16"):
+            raise PeerError("this processor has no instructions for bf16")
         self._feeds = task.feeds
         self._session = Session(
-            task.model, threads=task.threads, hint=task.hint, deterministic=True
+            task.model,
+            threads=task.threads,
+            hint=task.hint,
+            deterministic=True,
+            precision="f32" if task.precision == "default" else task.precision,
         )
 
     def run(self) -> Sequence[Array]:
@@ -35,6 +40,9 @@ class VTensor(Peer):
 
     def conversions(self) -> int:
         return len(self._session.conversions)
+
+    def python_steps(self) -> int:
+        return sum(step.python for step in self._session.plan.steps)
 
     def limits(self) -> Mapping[str, float]:
         """Return the seconds that the convolutions and matrix products of a run take without other

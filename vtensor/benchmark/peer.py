@@ -91,6 +91,10 @@ class Peer(ABC):
         """Return the number of layout conversions in a run; None if it is not known."""
         return None
 
+    def python_steps(self) -> int | None:
+        """Return the number of steps of a run that call back into Python; None if unknown."""
+        return None
+
     def limits(self) -> Mapping[str, float]:
         """Return lower bounds of the time of a run with the peer's kernels, in seconds, by the
         bound's name.

@@ -23,8 +23,12 @@ Advance = Callable[[str], None]
 #: The name of VTensor as a peer, and its place; VTensor is the first contender in every race.
 OURS = {"vtensor": "vtensor.benchmark.ours:VTensor"}
 
-#: The precision of VTensor in every race, as sessions have no other.
+#: The precision of VTensor with whose outputs those of all others are compared.
 OUR_PRECISION: Precision = "f32"
+
+#: The precision in which a session takes part as well if peers compute in it, and its name then.
+NARROW: Precision = "bf16"
+NARROW_NAME = f"vtensor {NARROW}"
 
 
 @dataclass(frozen=True)
@@ -160,11 +164,13 @@ def race(
         advance: called with a text that says what happens next.
 
     Returns:
-        The contenders: VTensor, then the peers in order.
+        The contenders: VTensor, VTensor in bf16 if peers compute in it, then the peers in order.
     """
     limit_s = settings.limit_s
     [ours] = [Contender(name, place, OUR_PRECISION, limit_s) for name, place in OURS.items()]
-    others = [Contender(name, place, task.precision, limit_s) for name, place in peers.items()]
+    narrow = [(NARROW_NAME, place) for place in OURS.values() if task.precision == NARROW]
+    entries = [*narrow, *peers.items()]
+    others = [Contender(name, place, task.precision, limit_s) for name, place in entries]
     with ExitStack() as stack:
         for contender in (ours, *others):
             stack.callback(contender.close)
@@ -175,14 +181,14 @@ def race(
                 contender.leave("skipped", f"{ours.peer} has no answer to compare with")
             if ours.loaded:
                 contender.agree(ours.loaded)
-        _take_turns([ours, *others], settings, advance)
+        take_turns([ours, *others], settings, advance)
         for contender in (ours, *others):
             if contender.worker:
                 contender.finished = contender.ask(None, Finished)
     return [ours, *others]
 
 
-def _take_turns(contenders: Sequence[Contender], settings: RaceSettings, advance: Advance) -> None:
+def take_turns(contenders: Sequence[Contender], settings: RaceSettings, advance: Advance) -> None:
     """Run all rounds: in each, time the contenders that have not left, in a random order."""
     rng = np.random.default_rng(settings.seed)
     for number in range(settings.rounds):

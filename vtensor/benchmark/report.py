@@ -85,7 +85,7 @@ def _rows(
     name = f"{case.name} {precision}"
     contenders = race(task, peers, settings, lambda text: advance(f"{name}: {text}"))
     common: Row = {"model": case.name, "group": precision}
-    rows = [common | _row(each, len(each.rounds) == settings.rounds) for each in contenders]
+    rows = [common | row_of(each, len(each.rounds) == settings.rounds) for each in contenders]
     ours = rows[0]
     for row in rows:
         if row["times"] and ours["times"]:
@@ -115,7 +115,7 @@ def _means(rows: Iterable[Row], seed: int) -> Iterator[Row]:
         yield {"peer": peer, "group": group, "models": len(models), **mean}
 
 
-def _row(contender: Contender, complete: bool) -> Row:
+def row_of(contender: Contender, complete: bool) -> Row:
     """Return the row of a contender, without the ratio.
 
     A contender that has run all rounds may still fail at the end, when it is asked for its memory.
@@ -137,6 +137,7 @@ def _row(contender: Contender, complete: bool) -> Row:
         "times": asdict(Summary.of(contender.rounds)) if complete else None,
         "peak_bytes": finished and finished.peak_bytes,
         "conversions": finished and finished.conversions,
+        "python_steps": finished and finished.python_steps,
         "limits_s": finished and dict(finished.limits),
         "no_limits": finished and finished.no_limits,
         "rounds_s": [list(seconds) for seconds in contender.rounds],

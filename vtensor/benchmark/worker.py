@@ -122,11 +122,12 @@ def finished(peer: Peer) -> Finished:
     If the limits cannot be measured, the answer has the reason instead of limits.
     """
     peak = peak_bytes()  # first, since the calls below need more memory
-    conversions = peer.conversions()
+    conversions, python_steps = peer.conversions(), peer.python_steps()
     try:
-        return Finished(peak, conversions, dict(peer.limits()))
+        limits, no_limits = dict(peer.limits()), None
     except VTensorError as error:
-        return Finished(peak, conversions, {}, str(error))
+        limits, no_limits = {}, str(error)
+    return Finished(peak, conversions, limits, no_limits, python_steps)
 
 
 def peak_bytes() -> int | None:

@@ -28,6 +28,7 @@ from vtensor.commands.shared import (
     OptimizeOption,
     Passes,
     PinOption,
+    PrecisionOption,
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
@@ -66,6 +67,7 @@ def explain(
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
     tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    precision: PrecisionOption = "f32",
     finite: FiniteOption = False,
     calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
@@ -90,7 +92,7 @@ def explain(
     With --node, explain one node: its library and layouts, and why other libraries declined it.
     """
     limits = LoadOptions(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite, precision)
     with (
         errors(debug),
         opened(
@@ -140,6 +142,11 @@ def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]
         "rewritten": dict(graph.rewritten),
         "certificate": certificate_dict(graph.certificate),
         "transforms": rows,
+        "added": [
+            {"node": node.name, "operator": node.op_name, "text": graph.notes[node.name]}
+            for node in graph.operators
+            if node.name in graph.notes
+        ],
         "transform_bytes": moved,
         "bytes_of_a_run": total,
         "share": moved / total if total else 0.0,
@@ -169,6 +176,10 @@ def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Li
     yield from (Line("ref", f"  warning: {text}") for text in data["warnings"])
     for row in data["transforms"]:
         yield from _transform_lines(row)
+    if data["added"]:
+        yield Line("head", "nodes that the model lacks")
+    for row in data["added"]:
+        yield Line("", f"  {row['node']} ({row['operator']}): {row['text']}")
     if data["declined"]:
         yield Line("head", "libraries that declined")
     for row in data["declined"]:
@@ -206,6 +217,8 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
     yield Line("head", f"{row['operator']} {row['node']} runs on {row['library']}")
     if row["merged"]:
         yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
+    if row["note"]:
+        yield Line("why", f"  why: {row['note']}")
     if row["ns"] is not None:
         kernel = row["kernel"] or "its library decides"
         yield Line("note", f"  {BASIS_WORDS[row['basis']]}: {row['ns'] / 1e3:.1f} us as {kernel}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vtensor.benchmark.peer import peer_at
+from vtensor.benchmark.race import Advance, RaceSettings
+from vtensor.benchmark.report import Case, measure
+from vtensor.commands.bench import PEERS, chosen
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.shared import (
     CacheOption,
@@ -42,7 +48,10 @@ from vtensor.pictures.frontier import frontier_picture
 from vtensor.report import MEGABYTE
 
 if TYPE_CHECKING:
-    from vtensor.runtime.planning.frontier import Frontier
+    from vtensor.runtime.planning.frontier import Frontier, PeerPoint
+
+#: The seconds of timed runs of each peer, and the most seconds to wait for an answer of it.
+PEER_SECONDS, PEER_LIMIT_SECONDS = 2.0, 120.0
 
 #: The width of the table in characters, if standard output is no terminal.
 WIDTH = 160
@@ -62,6 +71,9 @@ def frontier(
     plans: Annotated[
         Path | None, typer.Option(help="Write a lock file for each plan into this folder.")
     ] = None,
+    peers: Annotated[
+        str, typer.Option(help="The engines to compare with, as installed; empty for none.")
+    ] = ",".join(PEERS),
     inputs: InputOption = None,
     value: ValueOption = None,
     shape: ShapeOption = None,
@@ -82,7 +94,8 @@ def frontier(
 
     Plans are chosen by measured times and timed in turns. Their errors are measured against strict
     kernels, on other inputs than those used to choose them. Tolerances with the same choice share a
-    plan. An input without --input or --value gets random numbers from a fixed seed.
+    plan. A plan in bf16 is added if this processor is faster in it, and each installed peer, in its
+    default precision. An input without --input or --value gets random numbers from a fixed seed.
     """
     from vtensor.runtime.planning.frontier import tolerances_of
     from vtensor.runtime.tuning.profile import check_runs
@@ -92,6 +105,7 @@ def frontier(
     mix = Mix.parse(libraries, pin)
     with errors(debug):
         bounds = tolerances_of(numbers_of(tolerances))
+        wanted = chosen(peers, PEERS, "peer") if peers else {}
         check_runs(runs)  # errors of options come before any measurement
         with opened(
             model, shape, threads, passes, isa, limits, mix, inputs, value, calibrate
@@ -102,6 +116,9 @@ def frontier(
             user_feeds = {name: feeds[name] for name in named if name in feeds}
             with progress(f"frontier of {model.name}") as advance:
                 result = session.frontier(bounds, user_feeds, runs=runs, progress=advance)
+                case = Case(model.stem, model, feeds)
+                others = [*measured_peers(case, wanted, session.threads, runs, advance)]
+                result = replace(result, peers=tuple(others))
             files = write_plans(result, model.stem, plans) if plans is not None else []
             if svg is not None:
                 write_file(svg, frontier_picture(result, model.stem))
@@ -116,6 +133,30 @@ def frontier(
             print_json(data)
         else:
             _print(result, model.stem)
+
+
+def measured_peers(
+    case: Case, peers: Mapping[str, str], threads: int, runs: int, advance: Advance
+) -> Iterator[PeerPoint]:
+    """Yield a point for each peer that is installed and runs the model.
+
+    Args:
+        case: the model and its inputs.
+        peers: the places of the peers, by name.
+        threads: the number of threads of a run.
+        runs: about the number of timed runs of each peer, as far as these fit into two seconds.
+        advance: called with a text that says what happens next.
+    """
+    from vtensor.runtime.planning.frontier import PeerPoint
+
+    present = {name: place for name, place in peers.items() if not peer_at(place).absent()}
+    if not present:
+        return
+    settings = RaceSettings(threads, max(2, min(runs, 10)), PEER_SECONDS, PEER_LIMIT_SECONDS, 0)
+    for row in measure([case], present, ["default"], settings, advance):
+        if row["peer"] in present and row["times"]:
+            name = f"{row['peer']} {row['version']}"
+            yield PeerPoint(name, row["times"]["median_s"] * 1e9, row["difference"])
 
 
 def numbers_of(text: str) -> list[float]:
@@ -176,6 +217,9 @@ def _print(frontier: Frontier, name: str) -> None:
             f"{sum(point.forms.values())} of {nodes}",
             Text(forms),
         )
+    for peer in frontier.peers:
+        cells = (f"{peer.ns / 1e6:.3f}", f"{peer.ns / strict.ns:.2f}", f"{peer.error:.1e}")
+        table.add_row(peer.name, *cells, *[""] * 4, "its default precision; errors of outputs")
     if not console.is_terminal:
         console.width = max(console.width, WIDTH)
     console.print(table)

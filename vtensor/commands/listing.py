@@ -111,8 +111,14 @@ def libraries_dict() -> dict[str, Any]:
         row["invokers"] = sum(info.library == library.name for info in registered.invokers.values())
         unused = registered.why_unused(library, owes_invokers=not library.transforms)
         rows.append(row | {"unused": unused})
+    faster = {
+        dtype: {"instructions": instructions, "times": times, "library": library.name}
+        for library in libraries
+        for dtype, (instructions, times) in library.speedups().items()
+    }
     return {
         "libraries": rows,
+        "faster_than_f32": faster,
         "problems": [{"origin": origin, "error": text} for origin, text in problems],
         "ties": registered.ties(),
     }
@@ -209,6 +215,12 @@ def dtypes_text(dtypes: dict[str, list[str]]) -> str:
 
 
 def _library_lines(data: dict[str, Any]) -> Iterator[Line]:
+    types = [
+        f"{dtype} by {row['instructions']} (up to {row['times']:g} times, {row['library']})"
+        for dtype, row in data["faster_than_f32"].items()
+    ]
+    text = ", ".join(types) or "no type; it has neither VNNI nor bf16 nor AMX, or a cap hides them"
+    yield Line("note", f"this processor multiplies faster than in f32 in {text}")
     for row in data["libraries"]:
         state = f"absent: {row['absent']}" if row["absent"] else row["version"] or "available"
         yield Line("head" if row["available"] else "ref", f"{row['name']}  {state}")

@@ -23,6 +23,7 @@ from vtensor.commands.shared import (
     OptimizeOption,
     Passes,
     PinOption,
+    PrecisionOption,
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
@@ -46,6 +47,7 @@ def lock(
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
     tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    precision: PrecisionOption = "f32",
     calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
@@ -61,7 +63,7 @@ def lock(
     Session(MODEL, plan=FILE) runs the same plan again, or names the lines that no longer hold.
     """
     limits = LoadOptions(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, tolerance=tolerance)
+    passes = Passes.parse(optimize, objective, tune, tolerance=tolerance, precision=precision)
     mix = Mix.parse(libraries, pin)
     with (
         errors(debug),

@@ -201,6 +201,7 @@ def sizes_dict(request: SizesArguments) -> dict[str, Any]:
         reference=request.limits.reference,
         progress=None,
         deterministic=True,
+        precision=passes.precision,
     )
     limits = request.limits._asdict()
     model = Model(request.model, **limits)

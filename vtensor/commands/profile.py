@@ -27,6 +27,7 @@ from vtensor.commands.shared import (
     OptimizeOption,
     Passes,
     PinOption,
+    PrecisionOption,
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
@@ -72,6 +73,7 @@ def profile(
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
     tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    precision: PrecisionOption = "f32",
     finite: FiniteOption = False,
     calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
@@ -89,7 +91,7 @@ def profile(
     An input without --input or --value gets random numbers from a fixed seed.
     """
     limits = LoadOptions(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite, precision)
     with (
         errors(debug),
         opened(

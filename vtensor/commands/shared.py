@@ -57,6 +57,10 @@ ToleranceOption = Annotated[
         help="With --tune: the largest error of results, relative to their largest number; 0: none."
     ),
 ]
+PrecisionOption = Annotated[
+    str,
+    typer.Option(help="The precision of f32 values: f32, or bf16 where that is faster."),
+]
 FiniteOption = Annotated[
     bool, typer.Option("--finite", help="Promise that no number in a run is infinite or NaN.")
 ]
@@ -120,7 +124,7 @@ class LoadOptions(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Options of the optimiser, the cache and the tolerance.
+    """Options of the optimiser, the cache, the tolerance and the precision.
 
     Each field is the parameter of ``Session`` with the same name; ``cache_dir`` is False for no
     cache.
@@ -132,6 +136,7 @@ class Passes(NamedTuple):
     cache_dir: bool = True
     tolerance: float = DEFAULT_TOLERANCE
     finite: bool = False
+    precision: str = "f32"
 
     @classmethod
     def parse(
@@ -142,6 +147,7 @@ class Passes(NamedTuple):
         cache: bool = True,
         tolerance: float = DEFAULT_TOLERANCE,
         finite: bool = False,
+        precision: str = "f32",
     ) -> Passes:
         """Return the options; ``optimize`` is a level, or names of passes with commas.
 
@@ -149,7 +155,7 @@ class Passes(NamedTuple):
         ['lho', 'share']
         """
         names = optimize.split(",") if "," in optimize else optimize
-        return cls(names, objective, tune, cache, tolerance, finite)
+        return cls(names, objective, tune, cache, tolerance, finite, precision)
 
 
 class Mix(NamedTuple):

@@ -130,6 +130,8 @@ def name_values(
         naming = NodeNaming(node.opset, keys, by_role, attributes_of(node, network))
         for spelling in spellings_of(node)[:1]:
             try:
+                if spelling.rank is not None and not by_role.get("y0"):
+                    ranks[keys["y0"]] = by_role["y0"] = spelling.rank(naming)
                 spelling.names(naming)
             except Exception as error:
                 pass_signals(error)

@@ -34,6 +34,8 @@ from vtensor.frontends.tensors import (
     tensor_array,
     type_of_array,
 )
+from vtensor.language.dtype import from_numpy
+from vtensor.language.operators import OPERATORS
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
 from vtensor.storage.budget import REMEDY
@@ -170,7 +172,7 @@ def folds(node: NetworkNode, facts: Facts) -> bool:
 
     True if ONNX has the node's operator, the inputs whose elements the node reads are known before
     a run, its outputs are tensors, and it is neither random nor control flow. A ``Shape`` reads no
-    elements.
+    elements. A node whose ``Spelling`` keeps it in the graph is not computed.
     """
     schema = schema_of(node)
     if (
@@ -184,7 +186,18 @@ def folds(node: NetworkNode, facts: Facts) -> bool:
     random: bool | None = getattr(schema, "non_deterministic", None)
     if random is None:  # onnx 1.17 lacks the field; its random operators have no inputs
         random = not node.inputs and node.proto.op_type != "Constant"
-    return not random
+    return not random and not _is_kept(node, facts)
+
+
+def _is_kept(node: NetworkNode, facts: Facts) -> bool:
+    """Return whether a node stays in the graph although its inputs are constants."""
+    spellings = OPERATORS.spellings(node.label, node.opsets[node.domain])
+    kept = [spelling.kept for spelling in spellings if spelling.kept is not None]
+    if not kept or any(name not in facts.arrays for name in node.inputs):
+        return False
+    origins = [facts.arrays.origin(name) for name in node.inputs]
+    types = [from_numpy(origin.dtype) for origin in origins]
+    return origins[0].size > 1 and any(keeps(types) for keeps in kept)
 
 
 @cache

@@ -141,6 +141,11 @@ class Reader:
     def __post_init__(self) -> None:
         self.name = self.node.name
 
+    @property
+    def described(self) -> str:
+        """The operator and the node's name, for messages."""
+        return self.node.described
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute's value, or the default if it is absent."""
         return self.read_attribute(name, default)

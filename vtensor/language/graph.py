@@ -71,6 +71,7 @@ class Graph:
         applied: a pair for each application of a rewrite rule: the rule's name, and the name of the
             node at which its pattern ended.
         passes: the names of the simplifications that ran.
+        notes: by name of a node that a simplification added, why it is there.
     """
 
     name: str = "graph"
@@ -85,6 +86,7 @@ class Graph:
     rewritten: Mapping[str, int] = field(default_factory=dict)
     applied: Collection[tuple[str, str]] = frozenset()
     passes: tuple[str, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
     _scope: str = field(default="", init=False)
     _next: dict[str, int] = field(default_factory=dict, init=False)
 

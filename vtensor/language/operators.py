@@ -26,6 +26,7 @@ from vtensor.errors import (
 )
 from vtensor.language.checks import CheckSource, compile_check, input_check, parameter_check
 from vtensor.language.declaration import check_annotations, check_equal, parsed_dims
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.expression import Expression
 from vtensor.language.failures import place_of, raised
 from vtensor.language.process.interrupts import pass_signals
@@ -241,6 +242,18 @@ def named(name: str) -> Any:
     return OPERATORS[name].cls
 
 
+def result_type(op: object, types: Sequence[str]) -> str:
+    """Return the element type of an operator's first output, given the types of its inputs.
+
+    It is the attribute ``to`` of the operator if that is an element type, else the type of the
+    first input. A method ``result_type(types)`` of the operator overrules both.
+    """
+    if (own := getattr(op, "result_type", None)) is not None:
+        return str(own(types))
+    to = getattr(op, "to", None)
+    return to if isinstance(to, str) and to in ITEMSIZE else types[0]
+
+
 def label_of(op: object) -> str:
     """Return an operator instance's label in graphs and plans.
 
@@ -300,11 +313,20 @@ class Follower:
         op: the follower's operator.
         operands: the follower's inputs other than that output.
         places: the indices among all inputs of the follower at which it reads that output.
+        takes: the element type of that output; empty if it is the type of the last follower's
+            output.
     """
 
     op: object
     operands: tuple[VTensor, ...] = field(default=())
     places: tuple[int, ...] = (0,)
+    takes: str = ""
+
+    @property
+    def gives(self) -> str:
+        """The element type of the follower's output; empty if ``takes`` is."""
+        types = self.inputs(self.takes, [operand.dtype for operand in self.operands])
+        return result_type(self.op, types) if self.takes else ""
 
     def inputs(self, output: T, others: Sequence[T]) -> list[T]:
         """Return an object for each input of the follower, in the order of its inputs.

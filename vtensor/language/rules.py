@@ -114,7 +114,7 @@ class Match:
 #: The condition of a rule. It returns further parameters of the replacement, by name; None if the
 #: rule does not hold for the match. If the replacement has a hole that the pattern lacks, the hole
 #: becomes a new constant. The function then returns, under the hole's name, (array, names of its
-#: dims).
+#: dims), or (array, names of its dims, element type) if that is not the type of the result.
 Given = Callable[[Match], Mapping[str, Any] | None]
 
 
@@ -133,6 +133,8 @@ class Rule:
         example: operands for a test of the rule, by the hole's name: the dim names of the operand,
             or the number of a scalar.
         module: the module that registered the rule.
+        early: True for a rule about integers that stand for numbers. It is applied before all
+            others, and its result may be of any element type.
     """
 
     name: str
@@ -142,6 +144,7 @@ class Rule:
     given: Given = lambda _: {}
     example: Mapping[str, Any] = field(default_factory=dict, hash=False)
     module: str = ""
+    early: bool = False
 
     @classmethod
     def of(cls, name: str, equation: str, pattern: str, makes: str, **more: Any) -> Rule:

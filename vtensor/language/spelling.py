@@ -27,6 +27,10 @@ class NodeReader(Protocol):
     opset: int
     name: str
 
+    @property
+    def described(self) -> str:
+        """The operator and the node's name, for messages."""
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return the value of an attribute of the ONNX node, or ``default`` if it is absent."""
 
@@ -230,6 +234,11 @@ class Spelling:
             so.
         ahead: computes the node's output before a run, for each combination of sizes; None if the
             node is always computed in a run.
+        kept: called with the element types of the inputs of a node on constants, of which the first
+            has several elements. Returns whether the node stays in the graph: its output would take
+            more memory, and a library may have a kernel for its inputs. None if it never does.
+        rank: returns the rank of the node's output 0, for operators that ONNX's inference does not
+            know.
     """
 
     op_type: str
@@ -239,6 +248,8 @@ class Spelling:
     until: int | None = None
     write: Write | None = None
     ahead: Ahead | None = None
+    kept: Callable[[Sequence[str]], bool] | None = None
+    rank: Callable[[Naming], int] | None = None
 
 
 def read_elsewhere(node: NodeReader) -> VTensor:

@@ -126,6 +126,38 @@ class Pointwise(Trait):
 
 
 @dataclass(frozen=True)
+class Encodes(Trait):
+    """The operator changes how numbers are stored. Its inputs are the numbers, a scale and, if
+    there is one, a zero point; both may vary along dims.
+
+    Args:
+        back: False if the operator stores numbers as integers, True if it makes numbers of them.
+    """
+
+    back: bool
+
+
+def _same(op: Any, _: object) -> Any:
+    return op
+
+
+@dataclass(frozen=True)
+class Moves(Trait):
+    """Each element of the output is an element of an input, the largest of some, or the smallest.
+
+    So the operator commutes with any function of elements that never decreases.
+
+    Args:
+        inputs: the roles of these inputs; the other inputs decide which elements are taken.
+        made: called with the instance and such a function on numbers, which may return None.
+            Returns the instance that applies to results of the function; None if there is none.
+    """
+
+    inputs: tuple[str, ...] = ("x",)
+    made: Callable[[Any, Callable[[float], float | None]], Any] = _same
+
+
+@dataclass(frozen=True)
 class Stretches(Trait):
     """Small outputs have large relative errors, as an exponential's do.
 

@@ -13,7 +13,7 @@ from vtensor.pictures.legend import STROKES
 from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
 
 if TYPE_CHECKING:
-    from vtensor.runtime.planning.frontier import Frontier, Point
+    from vtensor.runtime.planning.frontier import Frontier, PeerPoint, Point
 
 #: In pixels: the size of the picture; the margins of the plot to the left, above and below; the
 #: width of the column for error 0.
@@ -36,7 +36,7 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
 
     The horizontal axis is the error, logarithmic, with a column for errors of 0; the vertical axis
     is the time, from 0 on. The points of plans that no other plan beats in both time and error are
-    filled and joined by a line.
+    filled and joined by a line. Other engines are squares.
 
     Args:
         frontier: the plans with their times and errors.
@@ -49,7 +49,8 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
     subtitle = f"median of {runs} on {counted(frontier.threads, 'thread')}, plans in turns"
     draw_text(root, "key", MARGIN, MARGIN + 20, subtitle)
     first, last = _decades(frontier)
-    top_ns = max(1, *(point.ns for point in frontier.points)) * HEADROOM
+    times = [*(point.ns for point in frontier.points), *(peer.ns for peer in frontier.peers)]
+    top_ns = max(1, *times) * HEADROOM
     right, foot = WIDTH - MARGIN, HEIGHT - BELOW
 
     def x_of(error: float) -> float:
@@ -62,10 +63,12 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
         return foot - ns / top_ns * (foot - TOP)
 
     _draw_axes(root, first, last, top_ns, x_of, y_of)
+    names = list[tuple[float, float, float]]()
+    for peer in frontier.peers:
+        _draw_peer(root, peer, x_of(peer.error), y_of(peer.ns), names)
     best = frontier.best
     line = " L".join(f"{x_of(point.error):g} {y_of(point.ns):g}" for point in best)
     SubElement(root, "path", {"class": "arrow", "d": f"M{line}", "stroke": STROKES[0]})
-    names = list[tuple[float, float, float]]()
     for point in frontier.points:
         _draw_point(root, point, x_of(point.error), y_of(point.ns), point in best, names)
     size = numbers(width=WIDTH, height=HEIGHT)
@@ -75,7 +78,11 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
 
 def _decades(frontier: Frontier) -> tuple[int, int]:
     """Return (left, right): the exponents of the powers of ten at the ends of the error axis."""
-    errors = [point.error for point in frontier.points if 0 < point.error < inf]
+    all_errors = [
+        *(point.error for point in frontier.points),
+        *(peer.error for peer in frontier.peers),
+    ]
+    errors = [error for error in all_errors if 0 < error < inf]
     if not errors:
         return DEFAULT_DECADES
     first, last = floor(log10(min(errors))), ceil(log10(max(errors)))
@@ -123,7 +130,7 @@ def _draw_point(
     best: bool,
     names: list[tuple[float, float, float]],
 ) -> None:
-    """Draw a point and its name, which is moved up until it overlaps no other name.
+    """Draw the point of a plan and its name.
 
     Args:
         root: the picture.
@@ -136,12 +143,39 @@ def _draw_point(
     group = SubElement(root, "g", {"class": "point"})
     forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())
     off = f"off by {point.error:.1e}, {point.expected:.1e} expected; {forms}"
-    hint = f"tolerance {point.name}: {point.ns / 1e6:.3f} ms; {off if forms else 'strict'}"
+    kind = point.name if point.precision else f"tolerance {point.name}"
+    hint = f"{kind}: {point.ns / 1e6:.3f} ms; {off if forms else 'strict'}"
     SubElement(group, "title").text = text_of(hint)
     fill = STROKES[0] if best else "white"
     place = numbers(cx=x, cy=y, r=RADIUS)
     SubElement(group, "circle", {**place, "fill": fill, "stroke": STROKES[0], "stroke-width": "2"})
-    aside, width = RADIUS + 4, CHARACTER * len(point.name)
+    _draw_name(group, point.name, x, y, names)
+
+
+def _draw_peer(
+    root: Element, peer: PeerPoint, x: float, y: float, names: list[tuple[float, float, float]]
+) -> None:
+    """Draw another engine as a square, and its name; the arguments are those of ``_draw_point``."""
+    group = SubElement(root, "g", {"class": "point"})
+    hint = f"{peer.name}, its default precision: {peer.ns / 1e6:.3f} ms, off by {peer.error:.1e}"
+    SubElement(group, "title").text = text_of(hint)
+    place = numbers(x=x - RADIUS, y=y - RADIUS, width=2 * RADIUS, height=2 * RADIUS)
+    SubElement(group, "rect", {**place, "fill": "white", "stroke": STROKES[1], "stroke-width": "2"})
+    _draw_name(group, peer.name, x, y, names)
+
+
+def _draw_name(
+    group: Element, name: str, x: float, y: float, names: list[tuple[float, float, float]]
+) -> None:
+    """Draw the name of a point, moved up until it overlaps no other name.
+
+    Args:
+        group: the element that gets the text.
+        name: the name.
+        x, y: the centre of the point, in pixels.
+        names: the places of names, as for ``_draw_point``.
+    """
+    aside, width = RADIUS + 4, CHARACTER * len(name)
     right = x < WIDTH - MARGIN - EDGE
     left = x + aside if right else x - aside - width
     foot = y - aside
@@ -151,6 +185,5 @@ def _draw_point(
     ):
         foot -= LINE
     names.append((left, left + width, foot))
-    draw_text(
-        group, "key" if right else "figures", x + aside if right else x - aside, foot, point.name
-    )
+    place = x + aside if right else x - aside
+    draw_text(group, "key" if right else "figures", place, foot, name)

@@ -121,7 +121,7 @@ def make_scene(
             wire.source,
             target,
             value,
-            str(graph.values[value].layout),
+            graph.values[value].stored_as,
             describe(graph.values[value]),
             tuple(arranged.bends(number, rows[wire.source], rows[target])),
         )

@@ -69,6 +69,10 @@ class Session(OneProcess):
             exact kernels; before a closing Softmax or Sigmoid, the error of its input. With
             ``tune=True`` a tolerance above 0 allows faster, approximate kernels as far as their
             measured errors permit; 0 allows none. docs/guide.md says how.
+        precision: ``"bf16"`` stores values of f32 in bf16, with 8 significant bits, where a product
+            or the nodes around it are then faster; sums stay in f32, and so do inputs and outputs.
+            ``"f32"`` does so nowhere. On a processor without instructions for bf16 there is a
+            warning, and all is computed in f32.
         finite: True promises that inputs and results are finite numbers. If it is False, a plan
             with approximate kernels checks them, and the strict plan repeats a run with numbers
             that are not finite.
@@ -153,6 +157,7 @@ class Session(OneProcess):
         objective: str = "",
         tune: bool | str = False,
         tolerance: float = DEFAULT_TOLERANCE,
+        precision: str = "f32",
         finite: bool = False,
         calibrate: Mapping[str, object] | None = None,
         input_layouts: Mapping[str, Layout | str] | None = None,
@@ -179,6 +184,7 @@ class Session(OneProcess):
             "optimize": optimize,
             "objective": objective,
             "tune": tune,
+            "precision": precision,
             "libraries": libraries,
             "pin": pin,
             "reference": reference,

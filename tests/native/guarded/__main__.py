@@ -21,6 +21,7 @@ KINDS = {
     "onednn": "tests.native.guarded.onednn",
     "eigen": "tests.native.guarded.eigen",
     **dict.fromkeys(("winograd", "depthwise", "direct"), "tests.native.guarded.convolutions"),
+    "narrow": "tests.native.guarded.narrow",
 }
 
 

@@ -6,6 +6,7 @@ Bounds behind a product are exact, on NaN and infinities too, and what runs apar
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from math import inf
 
 import numpy as np
@@ -27,6 +28,12 @@ EIGEN = (
     "softmax top triangle unpool"
 )
 LEVELS_HERE = LEVELS[: LEVELS.index(native.load_baseline().machine_level()) + 1]
+#: The modules of narrow that this machine runs, each with its kinds of instructions.
+NARROW = [
+    f"{level}:{instructions}"
+    for level in LEVELS_HERE
+    for instructions in import_module(f"libdesc.narrow._narrow_{level}").instructions()
+]
 CAPS = ("sse41", "avx2", "max")
 #: Those that always run: the two that have the least in common.
 ENDS = ("sse41", "max")
@@ -59,6 +66,12 @@ def test_random_kernels_on_eigen_stay_inside(cap: str) -> None:
 @pytest.mark.parametrize("kind", ["winograd", "depthwise", "direct"])
 def test_convolutions_stay_inside_and_are_right(kind: str, level: str) -> None:
     assert ran(kind, level) == {kind: len(convolutions.calls(kind))}
+
+
+@pytest.mark.parametrize("instructions", NARROW)
+def test_products_of_bytes_stay_inside_and_are_exact(instructions: str) -> None:
+    counts = ran("narrow", instructions, "1", "240")
+    assert counts == dict.fromkeys(("product", "convolution", "depthwise"), 80)
 
 
 @pytest.mark.parametrize("cap", slow_but(ENDS, CAPS))

@@ -2,8 +2,8 @@
 
 A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
 constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
-``~`` is values between -1 and 1, ``>`` above 1, ``#`` small integers that are not 0, ``?`` truth
-values.
+``~`` is values between -1 and 1, ``>`` above 1, ``#`` small integers that are not 0, ``@`` bytes
+with a sign, ``?`` truth values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.operators.tables.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, 
 from vtensor.language.dtype import numpy_dtype
 
 #: What may stand in front of an input.
-FLAGS = "!+~>#?"
+FLAGS = "!+~>#@?"
 
 #: The orders in which an image may have been left.
 IMAGES = ("NCHW", "NHWC", "NCHW8c", "NCHW16c")
@@ -91,7 +91,7 @@ def input_of(text: str, layout: str, dtype: str, random: np.random.Generator) ->
     values = flagged(flags, values)
     image = bool(layout) and dims.keys() == set(Layout(layout).dims) and "!" not in flags
     where = Layout(layout) if image else Layout.plain(dims)
-    own = {"#": "u8", "?": "bool"}.get(flags[-1:], dtype)
+    own = {"#": "u8", "@": "s8", "?": "bool"}.get(flags[-1:], dtype)
     values = np.abs(values) if own[0] == "u" else values
     return Given(values.astype(numpy_dtype(own)), tuple(dims), where, "!" in flags)
 
@@ -204,6 +204,11 @@ ROWS = [
         ops.Conv3D((1, 1, 2), (0, 1, 0, 2, 0, 1), (2, 1, 1), 2),
         *("N=2 C=10 D=5 H=6 W=7", "!G=2 O=3 I=5 d=3 h=2 w=2"),
     ),
+    case(ops.ConvInteger(), "#N=2 C=16 W=20", "!#O=32 I=16 w=3"),
+    case(ops.ConvInteger(pads=SAME), f"#{SMALL}", "!#O=16 I=16 h=3 w=3", "#", "!#"),
+    case(ops.ConvInteger((2, 1), SAME, group=3), "#N=1 C=15 H=6 W=7", "!#G=3 O=7 I=5 h=3 w=3"),
+    case(ops.ConvInteger(group=16), f"#{SMALL}", "!#G=16 O=1 I=1 h=3 w=3", "#", "!#"),
+    case(ops.ConvInteger(), "#N=1 C=19 D=4 H=5 W=7", "#O=37 I=19 d=2 h=1 w=1"),
     case(ops.ConvTranspose((2, 2)), "N=1 C=16 H=5 W=6", "!I=16 O=8 h=2 w=2"),
     case(
         ops.ConvTranspose((2, 1), (1, 0, 0, 1), (1, 2), (1, 0), 2),
@@ -244,6 +249,10 @@ ROWS = [
     case(ops.MatMul("K"), "B=3 A=2 M=9 K=16", "B=3 C=5 K=16 N=17"),
     case(ops.MatMul("K"), "K=96", "!K=96 N=40"),
     case(ops.MatMul("K"), "K=96", "K=96"),
+    case(ops.MatMulInteger("K"), "#M=8 K=96", "!#K=96 N=40"),
+    case(ops.MatMulInteger("K"), "#K=96 M=1", "#N=33 K=96"),
+    case(ops.MatMulInteger("K"), "#B=3 M=9 K=31", "!#K=31 N=17", "#B=3 M=9", "!#N=17"),
+    case(ops.MatMulInteger("K"), "#B=3 M=9 K=31", "#B=3 K=31 N=17", "#", "!#"),
     *_pools(ops.MaxPool),
     *_pools(ops.MaxPoolIndices),
     case(ops.MaxUnpool((2, 2), (2, 2)), "N=2 C=3 H=4 W=5", "N=2 C=3 H=4 W=5 <480"),

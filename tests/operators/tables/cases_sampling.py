@@ -55,6 +55,20 @@ def _recurrent(cls: Any, gates: int, functions: tuple[Any, ...], **more: bool) -
         yield case(op, SEQUENCE, *one, "~dir=1 row=3 unit=6")
 
 
+def _quantized() -> Iterator[Case]:
+    functions = (SIGMOID, TANH, TANH)
+    for dirs in (1, 2):
+        rows = f"dir={dirs} gate=4 unit=6"
+        weights = (f"@{rows} F=4", f"@{rows} state=6", *[f"+{rows}"] * 2, *[f"@{rows}"] * 2)
+        state, direction = f"~dir={dirs} N=3 unit=6", ("reverse", "bidirectional")[dirs - 1]
+        op = ops.DynamicQuantizeLSTM(functions * dirs, direction, 0.5, ("lengths",))
+        yield case(op, SEQUENCE, *weights, "N=3 <6")
+        given = ("bias", "hidden", "cell", "peepholes")
+        op = ops.DynamicQuantizeLSTM(functions * dirs, direction, 0.0, given, input_forget=True)
+        more = f"~dir={dirs} row=4 unit=6", state, state, f"~dir={dirs} peephole=3 unit=6"
+        yield case(op, SEQUENCE, *weights, *more)
+
+
 def _fourier() -> Iterator[Case]:
     for inverse, onesided in product((False, True), (False, True)):
         parts = 1 if onesided and not inverse else 2
@@ -109,6 +123,7 @@ ROWS = [
     case(ops.Det("A", "B"), "N=5 A=3 B=3"),
     case(ops.Det("B", "A"), "A=4 N=2 B=4"),
     case(ops.Det("A", "B"), "N=40 A=16 B=16"),
+    *_quantized(),
     *_recurrent(ops.GRU, 3, (SIGMOID, TANH), linear_before_reset=True),
     *_recurrent(ops.LSTM, 4, (SIGMOID, TANH, TANH), input_forget=True),
     *_steps(ops.Momentum(0.1), 1),

@@ -20,6 +20,34 @@ NOT_ONEDNN = (
 )
 
 
+#: The bits of a code, bytes of a block, blocks and codes of an output.
+BLOCKS = ((4, 8, 3, 40), (4, 16, 2, 64), (2, 4, 9, 130), (8, 256, 1, 200), (8, 16, 20, 320))
+BLOCK = ("K", "b", "byte")
+
+
+def _packed() -> Iterator[Case]:
+    """Weights in blocks: multiplied by few and by many rows, looked up, and made numbers."""
+    for bits, size, blocks, depth in BLOCKS:
+        scales = f"N=33 b={blocks}"
+        w = f"#{scales} byte={size}", f"+{scales}"
+        for zeros in ((), (f"#{scales}",), (scales,)):
+            for rows in ("A=2 K", "K", "A=3 B=5 K"):
+                yield case(ops.MatMulNBits(*BLOCK, bits), f"{rows}={depth}", *w, *zeros)
+            yield case(ops.DequantizeBlocks(depth, *BLOCK, bits), *w, *zeros)
+            for outside in ("zeros", "error"):
+                op = ops.GatherBlockQuantized("N", depth, *BLOCK, bits, outside)
+                yield case(op, "n=2 m=3 <33", *w, *zeros)
+        rounded = ops.MatMulNBits(*BLOCK, bits, accuracy_level=4)
+        yield case(rounded, f"A=2 K={depth}", *w)
+        yield case(rounded, f"A=20 K={depth}", *w, f"#{scales}")
+    yield case(
+        ops.GatherBlockQuantized("V", 40, *BLOCK),
+        "n=5 <6",
+        "#V=6 R=3 b=3 byte=8",
+        "+V=6 R=3 b=3",
+    )
+
+
 def _reductions(cls: Any) -> Iterator[Case]:
     sign = "+" if cls in (ops.ReduceLogSum, ops.ReduceProd) else ""
     for channels in (3, 17, 32):
@@ -34,6 +62,7 @@ def _reductions(cls: Any) -> Iterator[Case]:
 
 
 ROWS = [
+    *_packed(),
     *(row for name in (*SUMS, "ReduceMax", "ReduceMin") for row in _reductions(getattr(ops, name))),
     case(ops.ArgMax("C"), IMAGE),
     case(ops.ArgMax("H", False, True), IMAGE),
@@ -117,3 +146,4 @@ ROWS = [
 
 CASES.update(by_operator(ROWS))
 BOUNDS.update(dict.fromkeys((*SUMS, "CumSum", "Einsum"), 5e-6))
+BOUNDS["MatMulNBits"] = 1e-5

@@ -28,6 +28,7 @@ def flagged(flags: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         "~": np.sin(values) * 0.9,
         ">": np.abs(values) + 1,
         "#": np.floor(np.abs(values)) % 4 + 1,
+        "@": np.floor(values),
         "?": np.greater(values, 0),
     }
     return kinds.get(flags[-1:], values)
@@ -64,6 +65,9 @@ def _several(image: str) -> Iterator[Row]:
     yield ops.QuantizeLinear(), (image, "+H=1 W=6", "#H=1 W=6"), ""
     yield ops.DequantizeLinear(), (f"#{image}", "+", "#"), ""
     yield ops.DequantizeLinear("f64"), (f"#{image}", "+H=5 W=1"), "eigen"
+    for op in (ops.DequantizedAdd(), ops.DequantizedMul()):
+        yield op, (f"#{image}", "+", "#", f"#{image}", "+", "#"), ""
+        yield op, (f"#{image}", "+", "#", "#C=1 W=6", "+W=6", "#"), ""
     yield ops.LogSoftmax(("C",)), (image,), ""
     yield ops.Hardmax(("C",)), (image,), ""
 
@@ -137,7 +141,6 @@ ROWS: list[Row] = [
     (ops.DequantizeLinear("bf16"), ("#A=3 B=4", "+B=4"), ""),
     *_along(ops.LogSoftmax, "onednn"),
     *_along(ops.Hardmax),
-    *binary(ops.Centered(), flags=_SMALL, grows=False),
     *binary(ops.PRelu(), "onednn"),
     (ops.PRelu(), ("N=7 C=5 H=3 W=3",) * 2, ""),  # two threads part it inside a block
     *binary(ops.Sub(), "onednn"),

@@ -21,7 +21,7 @@ from libdesc.native_trace import (
     build_of,
     native_module,
 )
-from optimizer.constants.computed import Made, cut, multiplied, times
+from optimizer.constants.computed import Made, cut, in_type, multiplied, times
 from optimizer.constants.originals import Original
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
@@ -52,6 +52,9 @@ Array = np.ndarray[Any, Any]
 
 #: The access that a packing step must have to its two slots that are no scratch.
 _ACCESS: Mapping[str | int, str] = {SOURCE: "read", TARGET: "write"}
+
+#: The element types to which constants of an entry may be converted when they are read.
+CONVERTED = ("bf16",)
 
 
 class TableWriter:
@@ -133,7 +136,8 @@ class TableWriter:
         if name is None or not isinstance(source, Original):
             return {"bytes": (self.save_bytes(storage.memory), storage.nbytes)}
         input_form = numpy_dtype(step_input.dtype), step_input.layout, [*step_input.dims]
-        if input_form != (source.dtype, Layout.plain(step_input.dims), [*value.dims]):
+        dtype = _dtype(source, row.changes)
+        if input_form != (dtype, Layout.plain(step_input.dims), [*value.dims]):
             raise NotSaved(f"{step_input.name} has another layout than its array")
         if _shape(source, row.changes) != tuple(step_input.dims.values()):
             raise NotSaved(f"{step_input.name} has other sizes than its array")
@@ -155,6 +159,8 @@ class TableWriter:
         if change.factor is not None:
             factor = np.ascontiguousarray(change.factor, np.float64).reshape(-1)
             return change.factor.shape, self.save_bytes(factor.view(np.uint8))
+        if change.to:
+            return [change.to]
         if change.taken is None:
             raise NotSaved("a constant is computed")
         return change.taken
@@ -347,7 +353,7 @@ def row_of(data: Data, blob: Array, large: Mapping[str, Original]) -> ConstantRo
     elif value.layout != declared:
         raise ValueError(f"no step packs {name}")
     is_read = numpy_dtype(value.dtype), tuple(value.dims.values())
-    if is_read != (source.dtype, _shape(source, changes)):
+    if is_read != (_dtype(source, changes), _shape(source, changes)):
         raise ValueError(f"{name} has another type or other sizes")
     in_place = data["step"] is None and not changes
     in_place = in_place and all(kind == "shape" for kind, _ in source.steps)
@@ -417,15 +423,28 @@ def _shape(source: Original, changes: Sequence[Made]) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def _dtype(source: Original, changes: Sequence[Made]) -> np.dtype[Any]:
+    """Return the element type that an array has after ``changes``."""
+    types = [change.to for change in changes if change.to]
+    return numpy_dtype(types[-1]) if types else source.dtype
+
+
 def _change_of(blob: Array, change: Sequence[Any]) -> Made:
-    """Return the function that changes an array: a multiplication by a factor, or a cut along an
-    axis.
+    """Return the function that changes an array: a conversion to another element type, a
+    multiplication by a factor, or a cut along an axis.
 
     Args:
         blob: the bytes of small weights, which hold the factors.
-        change: the function as data of an entry: (shape, byte offset in ``blob``) of the factor, or
-            (axis, begin, end) of the cut.
+        change: the function as data of an entry: (element type) of a conversion, (shape, byte
+            offset in ``blob``) of the factor, or (axis, begin, end) of the cut.
+
+    Raises:
+        ValueError: constants are not converted to such an element type.
     """
+    if len(change) == 1:
+        if change[0] not in CONVERTED:
+            raise ValueError(f"no constant is converted to {change[0]}")
+        return in_type(change[0])
     if len(change) == 2:
         sizes, offset = change
         factor = taken_of(blob, offset, 8 * prod(sizes)).view(np.float64).reshape(sizes)

@@ -281,6 +281,7 @@ class RecordContext(DispatchContext):
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Give the outputs storages in the variant's layouts, then call the variant's library."""
         assert self.variant is not None, "only resolved nodes are recorded"
+        self.retype(outputs)
         layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
             value.storage = TensorStorage(value.dtype, value.dims, layout)

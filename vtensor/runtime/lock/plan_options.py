@@ -16,6 +16,7 @@ DEFAULTS: Mapping[str, object] = {
     "optimize": "all",
     "objective": "",
     "tune": False,
+    "precision": "f32",
     "libraries": None,
     "pin": None,
     "reference": True,
@@ -56,6 +57,7 @@ class PlanOptions:
     reference: bool
     output_layouts: Mapping[str, str]
     tolerance: float | None = None
+    precision: str = "f32"
 
     @classmethod
     def read(cls, row: Table) -> PlanOptions:
@@ -78,13 +80,16 @@ class PlanOptions:
             row.get("reference", bool),
             {key: layouts.get(key, str) for key in layouts.data},
             tolerance,
+            row.get("precision", str, "f32"),
         )
 
     def row(self) -> dict[str, Any]:
         """Return the options as a table of a lock file, without those that are None, an empty text
-        or an empty mapping.
+        or an empty mapping, and without the default precision.
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.precision == DEFAULTS["precision"]:
+            del values["precision"]
         return {key: value for key, value in values.items() if value not in (None, "", {})}
 
     def options(self) -> dict[str, Any]:

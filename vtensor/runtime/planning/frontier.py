@@ -2,7 +2,7 @@
 time and its error.
 
 The strict plan is always among them, and all others are compared with it. Tolerances that lead to
-the same choice share a plan.
+the same choice share a plan. A plan in bf16 is added if this processor is faster in bf16.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from math import isfinite
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.planning.choosing import resolved_of, simplified
 from vtensor.runtime.planning.locked_plan import lock_of
 from vtensor.runtime.planning.options import Options, Progress
-from vtensor.runtime.planning.tolerance import tolerance_of
+from vtensor.runtime.planning.tolerance import PRECISIONS, has_instructions, tolerance_of
 from vtensor.runtime.planning.tuned import plan_of, within_tolerance
 from vtensor.runtime.recording.on_numbers import plan_on_numbers
 from vtensor.runtime.recording.workspace import Workspace
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 #: Default tolerances.
 TOLERANCES = (0.0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3)
+
+#: The precision of a further plan.
+NARROW = "bf16"
 
 #: The seeds of the inputs on which plans are compared; no choice was made on these inputs.
 SEEDS = (11, 12, 13)
@@ -63,6 +66,7 @@ class Point:
             was made, and compared with results of strict kernels.
         runs: the time of each run, in nanoseconds.
         weights: bytes of all constants in the layouts that the plan reads.
+        precision: the precision of the plan; empty for f32.
     """
 
     tolerances: tuple[float, ...]
@@ -72,6 +76,7 @@ class Point:
     error: float
     runs: tuple[int, ...]
     weights: int
+    precision: str = ""
 
     @property
     def ns(self) -> float:
@@ -80,12 +85,12 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The tolerances as text.
+        """The precision, if it is not f32, and the tolerances, as text.
 
         >>> Point((0.0, 1e-06), None, {}, 0.0, 0.0, (1,), 0).name
         '0, 1e-6'
         """
-        return ", ".join(map(format_tolerance, self.tolerances))
+        return ", ".join([*filter(None, [self.precision]), *map(format_tolerance, self.tolerances)])
 
     def ahead_of(self, other: Point) -> bool:
         """Return whether this point has less time or less error than ``other``, and has more of
@@ -97,6 +102,20 @@ class Point:
         )
 
 
+class PeerPoint(NamedTuple):
+    """Another engine, as installed, on the same network.
+
+    Attributes:
+        name: the engine's name and version.
+        ns: the nanoseconds of a run: the median.
+        error: the largest difference of an output from VTensor's, relative to its largest element.
+    """
+
+    name: str
+    ns: float
+    error: float
+
+
 @dataclass(frozen=True)
 class Frontier:
     """The points of a network.
@@ -106,14 +125,16 @@ class Frontier:
         threads: the number of kernel threads of a run.
         points: the point of the strict plan, then the others by tolerance.
         note: why the strict plan's point is the only one; empty if it is not.
-        make_lock: makes the lock file of a plan; takes the plan and its tolerance.
+        make_lock: makes the lock file of a point's plan.
+        peers: other engines on the same network.
     """
 
     name: str
     threads: int
     points: tuple[Point, ...]
     note: str
-    make_lock: Callable[[Plan, float], Lock]
+    make_lock: Callable[[Point], Lock]
+    peers: tuple[PeerPoint, ...] = ()
 
     @property
     def best(self) -> tuple[Point, ...]:
@@ -127,7 +148,7 @@ class Frontier:
 
     def lock(self, point: Point) -> Lock:
         """Return the lock of a point's plan, which ``Session(model, plan=FILE)`` runs."""
-        return self.make_lock(point.plan, point.tolerances[0])
+        return self.make_lock(point)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the frontier as JSON data; times are in nanoseconds, weights in bytes."""
@@ -137,9 +158,11 @@ class Frontier:
             "threads": self.threads,
             "runs": len(strict.runs),
             "note": self.note,
+            "peers": [peer._asdict() for peer in self.peers],
             "points": [
                 {
                     "tolerances": list(point.tolerances),
+                    "precision": point.precision or "f32",
                     "best": point in best,
                     "ns": {"median": point.ns, "min": min(point.runs), "max": max(point.runs)},
                     "of_strict": point.ns / strict.ns,
@@ -213,6 +236,10 @@ def frontier_of(
     def within(tolerance: float) -> Options:
         return replace(options, tolerance=tolerance, progress=None)
 
+    passes = (*options.passes, PRECISIONS[NARROW])
+    narrowed = replace(within(0.0), precision=NARROW, passes=passes)
+    names = observed(simple)
+    narrow = observable(simplified(graph, narrowed), names)
     chosen: dict[object, tuple[Plan, list[float]]] = {}
 
     def choose() -> tuple[Plan, list[Plan], list[dict[str, Array]], list[float]]:
@@ -228,9 +255,15 @@ def frontier_of(
                 chosen.setdefault(_chosen_steps(candidate.graph), (candidate, []))[1].append(
                     tolerance
                 )
+        differs = any(value.dtype == NARROW for value in narrow.values.values())
+        if differs and options.precision != NARROW and has_instructions(NARROW):
+            say(NARROW)
+            chosen[NARROW] = plan_of(narrow, narrowed, workspace), []
         plans = [planned for planned, _ in chosen.values()]
         rows = [*_inputs(strict.graph, arrays)]
-        return strict, plans, rows, [*_errors(simple, options, workspace, plans, rows)]
+        graphs = [narrow if key == NARROW else None for key in chosen]
+        errors = _errors(simple, options, workspace, list(zip(plans, graphs, strict=True)), rows)
+        return strict, plans, rows, [*errors]
 
     strict, plans, rows, errors = executor.planning(choose)
     times = _times(plans, rows[0], workspace, runs, say)
@@ -243,13 +276,18 @@ def frontier_of(
             error,
             runs_ns,
             _weights(planned),
+            NARROW if key == NARROW else "",
         )
-        for (planned, named), error, runs_ns in zip(chosen.values(), errors, times, strict=True)
+        for (key, (planned, named)), error, runs_ns in zip(
+            chosen.items(), errors, times, strict=True
+        )
     )
-    note = "" if len(points) > 1 else _note(strict, tolerances)
+    only_strict = sum(not point.precision for point in points) == 1
+    note = _note(strict, tolerances) if only_strict else ""
 
-    def make_lock(planned: Plan, tolerance: float) -> Lock:
-        return lock_of(planned, graph, within(tolerance), executor.threads)
+    def make_lock(point: Point) -> Lock:
+        made_with = narrowed if point.precision else within(point.tolerances[0])
+        return lock_of(point.plan, graph, made_with, executor.threads)
 
     return Frontier(graph.name, executor.threads, points, note, make_lock)
 
@@ -276,8 +314,15 @@ def _chosen_steps(graph: LoweredGraph) -> object:
 
 
 def _forms(graph: LoweredGraph) -> Mapping[str, int]:
-    variants = [node.variant for node in graph.operators if node.variant.inexact]
-    return Counter(f"{variant.library} {variant.kernel}".strip() for variant in variants)
+    forms = Counter[str]()
+    for node in graph.operators:
+        library, kernel = node.variant.library, node.variant.kernel
+        names = zip(node.inputs, node.variant.layouts, strict=False)
+        types = {layout.stored(graph.values[name].dtype).dtype for name, layout in names}
+        in_narrow = f" in {NARROW}" * (NARROW in types)
+        if node.variant.inexact or in_narrow:
+            forms[f"{library} {kernel}".strip() + in_narrow] += 1
+    return forms
 
 
 def _expected(plan: Plan) -> float:
@@ -324,7 +369,7 @@ def _errors(
     graph: Graph,
     options: Options,
     workspace: Workspace,
-    plans: Sequence[Plan],
+    plans: Sequence[tuple[Plan, Graph | None]],
     rows: Sequence[Mapping[str, Array]],
 ) -> Iterator[float]:
     """Yield, for each plan, the largest error over all runs, measured at the observed values of the
@@ -335,24 +380,24 @@ def _errors(
 
     Args:
         graph, options, workspace: the simplified graph, options, and memory that plans share.
-        plans: the plans.
+        plans: the plans, each with its own simplified graph; None is ``graph``.
         rows: the inputs by name, a dict for each run.
     """
     simple = observable(graph)
     names = observed(simple)
     own_workspace = Workspace(workspace.executor, workspace.max_bytes, weights=workspace.weights)
 
-    def answers(lowered: LoweredGraph) -> list[Mapping[str, Array]]:
+    def answers(lowered: LoweredGraph, own: Graph) -> list[Mapping[str, Array]]:
         outputs, delivery = dict(zip(names, names, strict=True)), dict.fromkeys(names, Layout.ANY)
         delivering = replace(lowered, outputs=outputs, delivery=delivery, certificate=None)
-        plan = plan_on_numbers(delivering, graph.constants, own_workspace, confirming=True)
+        plan = plan_on_numbers(delivering, own.constants, own_workspace, confirming=True)
         return [_answer(plan, row, own_workspace) for row in rows]
 
     strict: list[Mapping[str, Array]] = []
-    for plan in plans:
-        if plan.graph.inexact:
-            strict = strict or answers(resolved_of(simple, options))
-            pairs = zip(strict, answers(plan.graph), strict=True)
+    for plan, own in plans:
+        if plan.graph.inexact or own is not None:
+            strict = strict or answers(resolved_of(simple, options), graph)
+            pairs = zip(strict, answers(plan.graph, own or graph), strict=True)
             yield max(difference(expected, actual) for expected, actual in pairs)
         else:
             yield 0.0

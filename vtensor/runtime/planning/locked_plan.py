@@ -71,6 +71,7 @@ def _plan_options(options: Options) -> PlanOptions:
         REFERENCE not in mix.barred,
         {name: str(layout) for name, layout in options.delivery.items()},
         options.tolerance if tune else None,
+        options.precision,
     )
 
 
@@ -102,6 +103,7 @@ def locked_options(
             optimize=saved.optimize,
             objective="",
             tune=False,  # the choice is made already
+            precision=saved.precision,
             libraries=saved.libraries,
             pin=saved.pin,
             reference=saved.reference,

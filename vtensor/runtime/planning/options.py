@@ -15,7 +15,7 @@ from vtensor.errors import InputError
 from vtensor.language.records import dataclass
 from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.planning.library_options import preferences_of
-from vtensor.runtime.planning.tolerance import tolerance_of
+from vtensor.runtime.planning.tolerance import precision_pass, tolerance_of
 from vtensor.runtime.tuning.probing import Probe
 from vtensor.runtime.tuning.speeds import speeds_asked_for
 from vtensor.storage.entries import Entries
@@ -48,6 +48,7 @@ class Options:
         tolerance: the largest error of results, relative to the largest result. It counts only if
             times are measured.
         finite: True if all numbers are taken to be finite, so that runs do not check them.
+        precision: the precision of values in f32: ``"f32"``, or ``"bf16"`` where that is faster.
         calibrate: arrays for inputs, by name, on which errors are measured.
         lock: the lock file that every plan follows; None without one.
         later: the settings of passes that refine a plan by measured times after its first use; None
@@ -66,6 +67,7 @@ class Options:
     entries: Entries | None = None
     tolerance: float = 0.0
     finite: bool = False
+    precision: str = "f32"
     calibrate: Mapping[str, Array] = field(default_factory=dict)
     lock: Lock | None = None
     later: Settings | None = None
@@ -94,6 +96,7 @@ class Options:
         deterministic: bool,
         tolerance: float = 0.0,
         finite: bool = False,
+        precision: str = "f32",
     ) -> Options:
         """Return the options of a session, checked; the arguments are those of ``Session``.
 
@@ -101,6 +104,8 @@ class Options:
             InputError: an option is wrong.
         """
         passes = pass_names(optimize)
+        if (narrowing := precision_pass(precision)) and narrowing not in passes:
+            passes = (*passes, narrowing)
         if isinstance(tune, str) and tune != BACKGROUND:
             raise InputError(f"tune={tune!r} must be True, False or {BACKGROUND!r}")
         if tune and (objective or MEASURED not in passes):
@@ -121,6 +126,7 @@ class Options:
             deterministic=deterministic,
             tolerance=tolerance_of(tolerance),
             finite=finite,
+            precision=precision,
             later=later,
             first=Settings() if probes and not tune and not deterministic else None,
         )

@@ -343,7 +343,7 @@ def _tensor(value: Value) -> VTensor:
 
 def _layouts(graph: LoweredGraph, node: LoweredNode) -> str:
     sides = (
-        ", ".join(str(graph.values[name].layout) for name in names)
+        ", ".join(graph.values[name].stored_as for name in names)
         for names in (node.inputs, node.outputs)
     )
     return " -> ".join(sides)

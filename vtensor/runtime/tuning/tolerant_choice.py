@@ -139,12 +139,16 @@ def _choice(
     return None
 
 
-def observable(graph: Graph) -> Graph:
+def observable(graph: Graph, names: tuple[str, ...] | None = None) -> Graph:
     """Return the graph without those offers of fusion that would hide an observed value.
 
     An offer lists nodes that may be fused to the node before them. The values between fused nodes
     are not stored, so that errors cannot be measured at them.
+
+    Args:
+        graph: the graph.
+        names: the names of the observed values; None is those of the graph itself.
     """
-    offers = dict(without_observed(graph, observed(graph)))
+    offers = dict(without_observed(graph, observed(graph) if names is None else names))
     remaining = {lead: followers for lead, followers in offers.items() if followers}
     return graph if remaining == dict(graph.offers) else replace(graph, offers=remaining)

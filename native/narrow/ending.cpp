@@ -1,0 +1,190 @@
+// native/narrow/ending.cpp: scaling, additions, bounds and rounding, a vector at a time.
+#include "ending.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "eigen/check.h"
+#include "winograd/vector.h"
+
+namespace vtensor::narrow {
+
+namespace {
+
+using eigen::demand;
+using winograd::all;
+using winograd::kLanes;
+using winograd::Vector;
+
+using Whole = std::int32_t __attribute__((vector_size(kLanes * 4)));
+using Signed = std::int8_t __attribute__((vector_size(kLanes)));
+using Unsigned = std::uint8_t __attribute__((vector_size(kLanes)));
+
+// The stages in order; whether a stage has one element for each column, or one at all times.
+enum Place : std::size_t { kSum, kScale, kBias, kOther, kOtherZero, kOtherScale, kStep, kZero };
+constexpr std::array<const char *, 8> kNames{"sum",        "scale",       "bias", "other",
+                                             "other_zero", "other_scale", "step", "zero"};
+
+// Load and store `count` elements, from element `first` on.
+template <class Of>
+[[gnu::always_inline]] inline Of load(const void *from, Index first, Index count) {
+    constexpr Index kItem = sizeof(Of) / kLanes;
+    Of value{};
+    std::memcpy(&value, static_cast<const std::byte *>(from) + first * kItem,
+                static_cast<std::size_t>(count * kItem));
+    return value;
+}
+template <class Of>
+[[gnu::always_inline]] inline void put(void *to, Index first, Index count, const Of &value) {
+    constexpr Index kItem = sizeof(Of) / kLanes;
+    std::memcpy(static_cast<std::byte *>(to) + first * kItem, &value,
+                static_cast<std::size_t>(count * kItem));
+}
+
+template <class To, class From>
+[[gnu::always_inline]] inline To as(const From &value) {
+    return __builtin_convertvector(value, To);
+}
+
+// Rounds numbers of a magnitude below 2^22 to the nearest integers, ties to even: the sum has no
+// bits for a fraction.
+[[gnu::always_inline]] inline Whole rounded(const Vector &value) {
+    constexpr float kShift = 12582912.0F;  // 1.5 * 2^23
+    const Vector shifted = value + kShift;
+    Whole bits{}, shift{};
+    const Vector every = all(kShift);
+    std::memcpy(&bits, &shifted, sizeof bits);
+    std::memcpy(&shift, &every, sizeof shift);
+    return bits - shift;
+}
+
+template <class Item>
+void spread(Item *to, const Item *from, bool one, Index first, Index count) {
+    for (Index i = 0; i < count; ++i) to[i] = one ? *from : from[first + i];
+}
+
+}  // namespace
+
+Ending::Type Ending::type_of(const std::string &name) {
+    constexpr std::array<const char *, 4> kTypes{"s32", "f32", "u8", "s8"};
+    for (std::size_t i = 0; i < kTypes.size(); ++i)
+        if (name == kTypes[i]) return static_cast<Type>(i + 1);
+    eigen::refuse("no results of the element type " + name);
+}
+
+Ending::Ending(const EndingCall &call, Index columns, Index elements)
+    : dst_(type_of(call.dst)), low_(call.low), high_(call.high) {
+    demand(call.low <= call.high, "the bounds leave nothing");
+    Index past = 0;
+    for (const auto &[name, type, count] : call.stages) {
+        const auto at = std::find(kNames.begin() + past, kNames.end(), name);
+        demand(at != kNames.end(), "the stages have another order, or there is no such stage");
+        const auto place = static_cast<std::size_t>(at - kNames.begin());
+        past = static_cast<Index>(place) + 1;
+        const bool byte = type == "u8" || type == "s8";
+        const bool fits = place == kSum ? type == "s32"
+                          : place == kOther ? byte || type == "f32"
+                          : place == kOtherZero ? byte && other_ == type_of(type)
+                          : place == kZero ? byte && type == call.dst
+                                           : type == "f32";
+        demand(fits, "a stage has no operand of this element type");
+        const bool single = place == kOtherZero || place == kOtherScale || place == kZero;
+        const Index most = single ? 1 : place == kOther ? elements : columns;
+        demand(count == most || (count == 1 && place != kOther), "a stage's operand has another size");
+        demand(place == kSum || place == kScale || scaled_, "a stage is for scaled sums");
+        const bool one = count == 1 && !single;
+        if (place == kSum) one_sum_ = one;
+        if (place == kScale) scaled_ = true, one_scale_ = one;
+        if (place == kBias) biased_ = true, one_bias_ = one;
+        if (place == kOther) other_ = type_of(type);
+        if (place == kStep) divided_ = true, one_step_ = one;
+        demand(place != kOtherScale || other_ == Type::u8 || other_ == Type::s8,
+               "only bytes are scaled before they are added");
+        slots_.push_back({name, count, byte ? 1U : 4U});
+        places_.push_back(place);
+    }
+    const bool narrow = dst_ == Type::u8 || dst_ == Type::s8;
+    demand(scaled_ ? dst_ != Type::s32 : dst_ == Type::s32, "sums are s32 unless they are scaled");
+    demand(narrow || !divided_, "only what becomes bytes is divided");
+    demand(scaled_ || (std::isinf(call.low) && std::isinf(call.high)), "sums have no bounds");
+    slots_.push_back({"dst", elements, narrow ? 1U : 4U});
+}
+
+EndingOperands Ending::operands(void *const *addresses) const {
+    EndingOperands at{};
+    at.other_scale = 1;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+        const void *address = addresses[i];
+        const auto byte = [&](bool is_signed) {
+            return is_signed ? Index{*static_cast<const std::int8_t *>(address)}
+                             : Index{*static_cast<const std::uint8_t *>(address)};
+        };
+        switch (places_[i]) {
+        case kSum: at.sum = static_cast<const std::int32_t *>(address); break;
+        case kScale: at.scale = static_cast<const float *>(address); break;
+        case kBias: at.bias = static_cast<const float *>(address); break;
+        case kOther: at.other = address; break;
+        case kOtherZero: at.other_zero = static_cast<float>(byte(other_ == Type::s8)); break;
+        case kOtherScale: at.other_scale = *static_cast<const float *>(address); break;
+        case kStep: at.step = static_cast<const float *>(address); break;
+        default: at.zero = static_cast<std::int32_t>(byte(dst_ == Type::s8));
+        }
+    }
+    at.dst = addresses[places_.size()];
+    return at;
+}
+
+EndingColumns Ending::columns(const EndingOperands &at, Index first, Index count) const {
+    EndingColumns made{};
+    if (at.sum != nullptr) spread(made.shift, at.sum, one_sum_, first, count);
+    if (scaled_) spread(made.scale, at.scale, one_scale_, first, count);
+    if (biased_) spread(made.bias, at.bias, one_bias_, first, count);
+    if (divided_) spread(made.step, at.step, one_step_, first, count);
+    return made;
+}
+
+template <bool kWhole>
+[[gnu::always_inline]] inline void Ending::vector(const EndingOperands &at,
+                                                  const EndingColumns &columns,
+                                                  const std::int32_t *sums, Index column, Index to,
+                                                  Index count) const {
+    if constexpr (kWhole) count = kLanes;
+    const Whole sum = load<Whole>(sums, column, kLanes) +
+                      load<Whole>(columns.shift, column, kLanes);
+    if (!scaled_) return put(at.dst, to, count, sum);
+    Vector value = as<Vector>(sum) * load<Vector>(columns.scale, column, kLanes);
+    if (biased_) value += load<Vector>(columns.bias, column, kLanes);
+    if (other_ == Type::f32) {
+        value += load<Vector>(at.other, to, count);
+    } else if (other_ != Type::none) {
+        const Whole other = other_ == Type::s8
+                                ? as<Whole>(load<Signed>(at.other, to, count))
+                                : as<Whole>(load<Unsigned>(at.other, to, count));
+        value += (as<Vector>(other) - at.other_zero) * at.other_scale;
+    }
+    value = value < low_ ? all(low_) : value;
+    value = value > high_ ? all(high_) : value;
+    if (dst_ == Type::f32) return put(at.dst, to, count, value);
+    if (divided_) value /= load<Vector>(columns.step, column, kLanes);
+    const auto zero = static_cast<float>(at.zero);
+    const float low = (dst_ == Type::s8 ? -128.0F : 0.0F) - zero, high = low + 255.0F;
+    value = value < low ? all(low) : value;
+    value = value > high ? all(high) : value;
+    value = value == value ? value : all(-zero);  // NaN becomes 0
+    put(at.dst, to, count, as<Signed>(rounded(value) + at.zero));
+}
+
+void Ending::store(const EndingOperands &at, const EndingColumns &columns,
+                   const std::int32_t *sums, Index rows, Index count, Index to,
+                   Index stride) const {
+    for (Index row = 0; row < rows; ++row, to += stride, sums += kColumns) {
+        Index column = 0;
+        for (; column + kLanes <= count; column += kLanes)
+            vector<true>(at, columns, sums, column, to + column, kLanes);
+        if (column < count) vector<false>(at, columns, sums, column, to + column, count - column);
+    }
+}
+
+}  // namespace vtensor::narrow

@@ -1,0 +1,84 @@
+"""What narrower element types are worth for a plan, by estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+
+from libdesc.registry import ready
+from optimizer.choice.estimate import Estimate, operations_of
+from resolver.lowered import LoweredGraph
+from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
+from vtensor.language.traits import Linear
+
+#: Products are taken to be worth narrowing if they are at least this share of all operations.
+MIN_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Narrower:
+    """An element type in which this processor multiplies faster than in f32.
+
+    Attributes:
+        instructions: the name of the processor's instructions for it.
+        of_time: the estimated time of a run with all products in this type, relative to the plan's.
+    """
+
+    instructions: str
+    of_time: float
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What narrower types are worth for a plan.
+
+    Attributes:
+        share: the operations of products in f32, as a share of all operations of the plan.
+        types: the types, by name.
+    """
+
+    share: float
+    types: Mapping[str, Narrower]
+
+
+def narrow_worth(graph: LoweredGraph) -> Worth | None:
+    """Return what narrower types are worth for a plan, by declared rates; None if it has hardly any
+    products in f32, or if no library multiplies faster in another type on this processor.
+
+    Args:
+        graph: the plan's lowered graph.
+    """
+    libraries = ready().libraries
+    known = dict(chain.from_iterable(lib.speedups().items() for lib in libraries.values()))
+    if not known:
+        return None
+    estimate, values, bare = Estimate(graph.preferences), graph.bare.tensors, graph.bare
+    all_operations = products = all_ns = 0
+    saved_ns = dict.fromkeys(known, 0)
+    for node in bare.operators:
+        count, ns = sum(operations_of(node, values)), estimate.node(node, values)
+        all_operations, all_ns = all_operations + count, all_ns + ns
+        stored = [
+            layout.stored(values[name].dtype).dtype
+            for name, layout in zip(node.inputs, node.variant.layouts, strict=False)
+        ]
+        if info_of(node.op).trait(Linear) is None or stored[:1] != ["f32"]:
+            continue
+        products += count
+        rates, speedups = (
+            estimate.rates[node.variant.library],
+            libraries[node.variant.library].speedups(),
+        )
+        names = zip((*node.inputs, *node.outputs), node.variant.layouts, strict=True)
+        nbytes = sum(layout.nbytes(values[n].dims, values[n].dtype) for n, layout in names)
+        for dtype in known:
+            times, part = speedups.get(dtype, known[dtype])[1], 2 if dtype == "bf16" else 4
+            saved_ns[dtype] += max(0, ns - rates.ns(round(count / times), nbytes // part))
+    if not all_ns or products < MIN_SHARE * all_operations:
+        return None
+    types = {
+        dtype: Narrower(instructions, 1 - saved_ns[dtype] / all_ns)
+        for dtype, (instructions, _) in known.items()
+    }
+    return Worth(products / all_operations, types)

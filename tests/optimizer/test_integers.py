@@ -1,0 +1,231 @@
+"""Quantised networks: integers stay integers, in every form in which a model says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ops
+from libdesc import without_invoker
+from libdesc.preferences import Preferences
+from optimizer.integers import integers as in_integers
+from tests.optimizer.graphs import operators, steps_of
+from tests.optimizer.quantised import NETWORKS, output_step, quantised, unoptimised
+from vtensor import Graph, Session
+from vtensor.language.tensor import VTensor
+from vtensor.runtime.planning.library_options import preferences_of
+
+IMAGE = {"N": 1, "C": 4, "H": 6, "W": 6}
+
+
+def number(g: Graph, value: float, dtype: str = "f4") -> VTensor:
+    return g.constant(np.array(value, dtype), "")
+
+
+def encoded(g: Graph, x: VTensor, scale: float = 0.1, zero: int = 7) -> VTensor:
+    y: VTensor = g.add(ops.QuantizeLinear("u8"), x, number(g, scale), number(g, zero, "u1"))
+    return y
+
+
+def decoded(g: Graph, x: VTensor, scale: float = 0.1, zero: int = 7) -> VTensor:
+    y: VTensor = g.add(ops.DequantizeLinear(), x, number(g, scale), number(g, zero, "u1"))
+    return y
+
+
+def of_integers(add: Callable[[Graph, VTensor], VTensor]) -> Graph:
+    g = Graph("integers")
+    g.output(add(g, g.input("x", IMAGE, "u8")))
+    return g.seal()
+
+
+def agrees(graph: Graph, optimize: Any = "all") -> list[str]:
+    """Check that a plan's answers are NumPy's on all that integers may be; return its steps."""
+    x = np.resize(np.arange(256, dtype=np.uint8), [*IMAGE.values()])
+    with (
+        Session(graph, threads=1, optimize=optimize) as session,
+        Session(graph, threads=1, optimize="none", libraries=["numpy"]) as plain,
+    ):
+        answers = zip(session.run(None, {"x": x}), plain.run(None, {"x": x}), strict=True)
+        for answer, expected in answers:
+            assert answer.dtype == expected.dtype
+            np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
+        return steps_of(session)
+
+
+# Whole networks
+
+
+def plan_of(model: Any, feeds: Any) -> tuple[list[str], int, Any]:
+    """Return the operators of a plan without Python, its Transforms, and its answer."""
+    with Session(model, threads=1) as session:
+        [answer] = session.run(None, feeds)
+        steps = session.plan.steps
+        assert not [step.op for step in steps if step.python]
+        names = [step.op for step in steps]
+        return [n for n in names if n != "Transform"], names.count("Transform"), answer
+
+
+@pytest.mark.parametrize("per_channel", [False, True], ids=["whole", "channels"])
+@pytest.mark.parametrize("types", ["u8 s8", "s8 s8", "u8 u8"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_both_forms_of_a_network_are_one_plan(
+    name: str, types: str, per_channel: bool, tmp_path: Path
+) -> None:
+    network, (activations, weights) = NETWORKS[name](), types.split()
+    feeds, found = network.feeds(9), []
+    for form in ("qdq", "qoperator"):
+        model = quantised(network, tmp_path, form, activations, weights, per_channel)
+        steps, transforms, answer = plan_of(model, feeds)
+        assert transforms <= 3
+        [expected] = unoptimised(model, feeds)
+        assert np.abs(answer - expected).max() <= 1.01 * output_step(model)
+        found.append(steps)
+    assert found[0] == found[1]
+    assert not [step for step in found[0] if step.split(" ")[0] in ("Conv2D", "MatMul")]
+
+
+@pytest.mark.parametrize("weights", ["s8", "u8"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_dynamic_scales(name: str, weights: str, tmp_path: Path) -> None:
+    network = NETWORKS[name]()
+    model = quantised(network, tmp_path, "dynamic", weights=weights)
+    feeds = network.feeds(9)
+    steps, _, answer = plan_of(model, feeds)
+    [expected] = unoptimised(model, feeds)
+    np.testing.assert_allclose(answer, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+    assert "Cast" not in " ".join(steps)
+
+
+def test_without_kernels_a_network_runs_wide(tmp_path: Path) -> None:
+    network = NETWORKS["convolutions"]()
+    model, feeds = quantised(network, tmp_path, "qdq"), network.feeds(9)
+    integers = ("ConvInteger", "MatMulInteger")
+    with without_invoker(integers[0], "narrow"), without_invoker(integers[1], "narrow"):
+        steps, _, answer = plan_of(model, feeds)
+    [expected] = unoptimised(model, feeds)
+    assert np.abs(answer - expected).max() <= 1.01 * output_step(model)
+    assert not [step for step in steps if step.split(" ")[0] in integers]
+
+
+# What moves
+
+MOVERS: list[Callable[[Graph, VTensor], VTensor]] = [
+    lambda g, x: g.add(ops.MaxPool((2, 2), (2, 2)), x),
+    lambda g, x: g.add(ops.Reshape((("N", 1), ("A", 144))), x),
+    lambda g, x: g.add(ops.Rename((("N", "N"), ("H", "H"), ("W", "W"), ("C", "C"))), x),
+    lambda g, x: g.add(ops.Slice(("C",), (0,), (2,), (1,)), x),
+    lambda g, x: g.add(ops.Concat("C"), x, x),
+    lambda g, x: g.add(ops.Expand((("B", 2),)), x),
+    lambda g, x: g.add(ops.Tile((("H", 2),)), x),
+    lambda g, x: g.add(ops.Pad(("H",), (1, 1), value=0.0), x),
+    lambda g, x: g.add(ops.Resize(("H", "W"), (12, 12), (2.0, 2.0)), x),
+    lambda g, x: g.add(ops.DepthToSpace(2), x),
+    lambda g, x: g.add(ops.SpaceToDepth(2), x),
+    lambda g, x: g.add(ops.ReduceMax(("H", "W")), x),
+    lambda g, x: g.add(ops.Gather("C"), x, g.constant(np.array([2, 0]), "c")),
+]
+NAMES = [
+    *("MaxPool", "Reshape", "Rename", "Slice", "Concat", "Expand", "Tile", "Pad", "Resize"),
+    *("DepthToSpace", "SpaceToDepth", "ReduceMax", "Gather"),
+]
+
+
+@pytest.mark.parametrize("move", MOVERS, ids=NAMES)
+def test_what_only_moves_moves_integers(move: Callable[[Graph, VTensor], VTensor]) -> None:
+    graph = of_integers(lambda g, x: encoded(g, move(g, decoded(g, x))))
+    assert not {"QuantizeLinear", "DequantizeLinear"} & {*operators(in_integers(graph))}
+    agrees(graph)
+
+
+@pytest.mark.parametrize("move", MOVERS, ids=NAMES)
+def test_a_dequantization_sinks_below_what_moves(move: Callable[[Graph, VTensor], VTensor]) -> None:
+    graph = of_integers(lambda g, x: g.add(ops.Sigmoid(), move(g, decoded(g, x))))
+    assert operators(in_integers(graph))[-2:] == ["DequantizeLinear", "Sigmoid"]
+    agrees(graph)
+
+
+def test_other_codes_stay() -> None:
+    """The twin: a scale or a zero point that differs is no code that cancels."""
+    for scale, zero in ((0.2, 7), (0.1, 8)):
+        graph = of_integers(lambda g, x, s=scale, z=zero: encoded(g, decoded(g, x), s, z))  # type: ignore[misc]
+        assert operators(in_integers(graph)) == ["DequantizeLinear", "QuantizeLinear"]
+        agrees(graph)
+
+
+def test_parts_of_other_codes_are_requantised_one_by_one() -> None:
+    def joined(g: Graph, x: VTensor) -> VTensor:
+        parts = decoded(g, x), decoded(g, x, 0.2)
+        return encoded(g, g.add(ops.Concat("C"), *parts))
+
+    graph = of_integers(joined)
+    assert sorted(operators(in_integers(graph))) == ["Concat", "DequantizeLinear", "QuantizeLinear"]
+    agrees(graph)
+
+
+def test_a_value_is_dequantised_for_each_reader() -> None:
+    def read_thrice(g: Graph, x: VTensor) -> VTensor:
+        y = decoded(g, x)
+        pooled = encoded(g, g.add(ops.MaxPool((2, 2), (2, 2)), y))
+        g.output(pooled, "pooled")
+        g.output(encoded(g, y), "same")
+        last: VTensor = g.add(ops.Sigmoid(), y)
+        return last
+
+    graph = of_integers(read_thrice)
+    assert sorted(operators(in_integers(graph))) == [
+        "DequantizeLinear",
+        "Identity",
+        "MaxPool",
+        "Sigmoid",
+    ]
+    agrees(graph)
+
+
+@pytest.mark.parametrize("pin", [{"MaxPool": "onednn"}, {"DequantizeLinear": "eigen"}])
+def test_pinned_nodes_stay(pin: dict[str, str]) -> None:
+    graph = of_integers(lambda g, x: encoded(g, MOVERS[0](g, decoded(g, x))))
+    assert len(operators(in_integers(graph, preferences_of(pin=pin)))) == 3
+
+
+def test_what_is_delivered_stays() -> None:
+    def delivered(g: Graph, x: VTensor) -> VTensor:
+        y = decoded(g, x)
+        g.output(y, "numbers")
+        return encoded(g, MOVERS[0](g, y))
+
+    graph = of_integers(delivered)
+    assert sorted(operators(in_integers(graph))) == ["DequantizeLinear", "MaxPool"]
+    agrees(graph)
+
+
+def test_a_border_is_no_integer() -> None:
+    """A number between two steps cannot be put around integers below a dequantization."""
+    pad = ops.Pad(("H",), (1, 1), value=0.123)
+    graph = of_integers(lambda g, x: g.add(pad, decoded(g, x)))
+    assert operators(in_integers(graph)) == ["DequantizeLinear", "Pad"]
+    agrees(graph)
+
+
+@pytest.mark.parametrize("level", ["none", "all", ("all", "-integers")])
+def test_constants_of_integers_are_constants_at_every_level(level: Any) -> None:
+    def add(g: Graph, x: VTensor) -> VTensor:
+        w = g.constant(np.arange(-8, 8, dtype=np.int8).reshape(4, 4), "O I")
+        scale = g.constant(np.linspace(0.1, 0.4, 4, dtype=np.float32), "O")
+        y = g.add(ops.Sigmoid(), decoded(g, x))
+        numbers = g.add(ops.DequantizeLinear(), w, scale)
+        numbers = g.add(ops.Rename((("I", "C"),)), numbers)
+        last: VTensor = g.add(ops.MatMul("C"), y, numbers)
+        return last
+
+    steps = agrees(of_integers(add), optimize=level)
+    assert len([step for step in steps if "DequantizeLinear" in step]) == 1
+
+
+def test_a_graph_without_integers_is_the_same() -> None:
+    g = Graph("floats")
+    g.output(g.add(ops.Relu(), g.input("x", IMAGE)))
+    assert operators(in_integers(g.seal(), Preferences())) == ["Relu"]
