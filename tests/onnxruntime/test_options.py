@@ -132,6 +132,13 @@ def test_absent_provider_is_warned_of(ort: Any, given: list[str]) -> None:
     with pytest.warns(UserWarning, match="Duplicate provider"):
         session.set_providers([CPU, CPU])
     assert session.get_providers() == [CPU]
+    session.disable_fallback()
+    session.enable_fallback()
+    with (
+        pytest.warns(UserWarning, match="not in available"),
+        pytest.raises(RuntimeError, match="Unknown Provider Type: None"),
+    ):
+        session.set_providers(["None"])
 
 
 @pytest.mark.parametrize("given", [[3], CPU, ["NoSuchProvider"], {CPU}])
@@ -166,6 +173,7 @@ def test_profile_is_a_file_of_events(ort: Any, tmp_path: Path) -> None:
     file = Path(session.end_profiling())
     assert file.parent == tmp_path
     assert len(json.loads(file.read_text())) > 2
+    assert file.read_text().splitlines()[0] == "["
     assert session.end_profiling() == ""
     assert ort.InferenceSession(TINY).end_profiling() == ""
 

@@ -175,21 +175,20 @@ class Session:
         """Set the providers. The plans stay, since VTensor runs the model whatever they are.
 
         Raises:
-            ValueError: the arguments are malformed, and the fallback is disabled.
+            ValueError: the arguments are malformed.
+            RuntimeError: no build of ONNX Runtime has such a provider.
         """
-        self._provider_options = chosen(providers, provider_options, self._enable_fallback)
+        self._provider_options = chosen(providers, provider_options, False)
 
     @property
     def _providers(self) -> list[str]:
         return [*self._provider_options]
 
     def enable_fallback(self) -> None:
-        """Let malformed providers be replaced by the processor."""
-        self._enable_fallback = True
+        """Do nothing: no provider of VTensor fails."""
 
     def disable_fallback(self) -> None:
-        """Raise an error for malformed providers."""
-        self._enable_fallback = False
+        """Do nothing: no provider of VTensor fails."""
 
     def get_profiling_start_time_ns(self) -> int:
         """Return the time at which profiling began; 0 without profiling."""
@@ -209,7 +208,7 @@ class Session:
         name = f"{self._sess_options.profile_file_prefix}_{stamp}.json"
         known = fed.keys() >= {arg.name for arg in self._inputs_meta}
         trace = self._sess.profile(fed, runs=1).to_trace()["traceEvents"] if known else []
-        Path(name).write_text(json.dumps(trace), "utf-8")
+        Path(name).write_text("[\n" + ",\n".join(map(json.dumps, trace)) + "\n]", "utf-8")
         return name
 
     def _answers(
@@ -329,8 +328,8 @@ class InferenceSession(Session):
         if not isinstance(sess_options, SessionOptions | None):
             raise TypeError(f"sess_options is {type(sess_options)}, not SessionOptions")
         self._sess_options = SessionOptions() if sess_options is None else deepcopy(sess_options)
-        self._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
-        self._provider_options = chosen(providers, provider_options, self._enable_fallback)
+        fall_back = int(kwargs.get("enable_fallback", 1)) == 1
+        self._provider_options = chosen(providers, provider_options, fall_back)
         self._load()
 
     def __getstate__(self) -> dict[str, Any]:
