@@ -89,7 +89,7 @@ def unpacked(array: Array, bits: int) -> Array:
     """
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = array[..., np.newaxis] >> shifts & np.uint8((1 << bits) - 1)
-    return codes.reshape(*array.shape[:-1], -1)
+    return codes.reshape(*array.shape[:-1], array.shape[-1] * len(shifts))
 
 
 def packed(codes: Array, bits: int, block: int) -> Array:

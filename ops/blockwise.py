@@ -63,7 +63,7 @@ class _Blocks:
         codes = unpacked(w, self.bits).astype(wide(scales).dtype)
         zero = wide(zeros[0])[..., np.newaxis] if zeros else 1 << (self.bits - 1)
         whole = (codes - zero) * wide(scales)[..., np.newaxis]
-        return whole.reshape(*w.shape[:-2], -1)[..., :depth]
+        return whole.reshape(*w.shape[:-2], prod(whole.shape[-2:]))[..., :depth]
 
 
 def _are_blocks(op: Any, w: VTensor) -> bool:
@@ -77,7 +77,8 @@ def _hold(op: Any, depth: int, w: VTensor, *by: VTensor) -> bool:
     scales = {dim: n for dim, n in w.dims.items() if dim != op.byte}
     size, blocks = w.size(op.byte) * 8 // op.bits, w.size(op.block)
     known = 1 <= len(by) <= 2 and all(dict(each.dims) == scales for each in by)
-    return known and op.over not in op.rows(w) and (blocks - 1) * size < depth <= blocks * size
+    covers = 0 < depth <= blocks * size and (blocks - 1) * size < depth
+    return known and covers and op.over not in op.rows(w)
 
 
 _SHAPE = "w must have {op.block} and {op.byte}, and blocks of a power of two of codes, at least 16"
@@ -284,11 +285,13 @@ def _rounded(x: Array, block: int) -> Array:
 def product(ctx: Context, op: MatMulNBits, x: PTensor, w: PTensor, *more: PTensor) -> None:
     *by, y = more
     depth = x.size(op.over)
-    rows = wide(x.data()).reshape(-1, depth)
+    rows = wide(x.data()).reshape(prod(x.data().shape[:-1]), depth)
     if op.accuracy_level == _INTEGERS:
         rows = _rounded(rows, w.size(op.byte) * 8 // op.bits)
-    numbers = op.numbers(depth, w.data(), *(each.data() for each in by)).reshape(-1, depth)
-    y.data()[...] = (rows @ numbers.T).reshape(y.data().shape)
+    numbers = op.numbers(depth, w.data(), *(each.data() for each in by))
+    y.data()[...] = (rows @ numbers.reshape(prod(numbers.shape[:-1]), depth).T).reshape(
+        y.data().shape
+    )
 
 
 def _fit_all(op: DequantizeBlocks, w: VTensor, *by: VTensor) -> bool:
@@ -522,8 +525,8 @@ def _rows_orders(op: GatherBlockQuantized, i: VTensor, w: VTensor, *more: VTenso
 @invoker("GatherBlockQuantized", library="narrow", dtypes={"": ["f32"], "i": INDICES, **_WEIGHTS})
 def narrow_rows(ctx: Context, op: GatherBlockQuantized, *operands: VTensor) -> Routine:
     orders = _rows_orders(op, *operands)
-    rows, checked = operands[1].size(op.axis), op.outside == "error"
-    return narrow.BlockRows(operands, orders, op.bits, op.depth, rows, checked)
+    outside = op.outside == "error"
+    return narrow.BlockRows(operands, orders, op.bits, op.depth, indexed=True, checked=outside)
 
 
 @definition("GatherBlockQuantized", dtypes={"i": INDICES, **_DEFINED}, orders=_rows_orders)
@@ -535,9 +538,8 @@ def rows(ctx: Context, op: GatherBlockQuantized, i: PTensor, w: PTensor, *more: 
         places = checked_indices(places, count, type(op).__name__, op.axis)
     places = np.where(places < 0, places + count, places)
     inside = (places >= 0) & (places < count)
-    found = numbers[np.where(inside, places, 0)]
-    found[~inside] = 0
-    y.data()[...] = found
+    y.data()[...] = 0
+    y.data()[inside] = numbers[places[inside]]
 
 
 rewrite(

@@ -97,7 +97,7 @@ class BlockRows(Routine):
             codes, and the dim of numbers in blocks.
         bits: the bits of a code.
         depth: y's size along its last dim.
-        rows: the number of rows into which indices point; None if there are no indices.
+        indexed: whether there are indices.
         checked: whether an index outside is an InputError; else it makes zeros.
     """
 
@@ -107,27 +107,26 @@ class BlockRows(Routine):
         orders: Sequence[Layout],
         bits: int,
         depth: int,
-        rows: int | None = None,
+        indexed: bool = False,
         checked: bool = False,
     ) -> None:
         super().__init__(tensors, orders)
-        self.bits, self.depth, self.rows, self.checked = bits, depth, rows, checked
+        self.bits, self.depth, self.indexed, self.checked = bits, depth, indexed, checked
 
     def __call__(self, *tensors: PTensor) -> None:
         """Emit the call as one step."""
-        indices = tensors[: self.rows is not None]
+        indices = tensors[: self.indexed]
         codes, scales, *zeros, dst = tensors[len(indices) :]
         [byte] = codes.dims.keys() - scales.dims.keys()
-        blocks = next(dim for dim in reversed(scales.required_layout.dims))
-        outputs = prod(n for dim, n in scales.dims.items() if dim != blocks)
+        axis, *lines = map(scales.size, scales.required_layout.dims[:-1])
         kernel = native.load().block_rows(
             depth=self.depth,
-            outputs=outputs,
+            outputs=axis * prod(lines),
             bits=self.bits,
             block=codes.size(byte) * 8 // self.bits,
             zero_bytes=ITEMSIZE[zeros[0].dtype] if zeros else 0,
-            count=prod(indices[0].dims.values()) if indices else outputs,
-            lines=outputs // self.rows if self.rows else 1,
+            count=prod(indices[0].dims.values()) if indices else axis,
+            lines=prod(lines),
             index_bytes=ITEMSIZE[indices[0].dtype] if indices else 0,
             checked=self.checked,
         )

@@ -15,9 +15,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "eigen/check.h"
 #include "eigen/parallel.h"
+#include "rounded.h"
 #include "winograd/ending.h"
 #include "winograd/vector.h"
 
@@ -54,8 +56,8 @@ constexpr Index kWidth = 2 * kLanes;
 // while the weights of all outputs pass.
 constexpr Index kDepth = 1024, kShallow = 256, kShallowRows = 2 * winograd::kMostRows;
 constexpr Index kMostRows = 16 * winograd::kMostRows;
-// The most rows for which each row reads the codes by itself, as f32 and as rounded numbers.
-constexpr Index kFewRows = 3, kFewRounded = 6;
+// The most rows for which each row reads the codes by itself.
+constexpr Index kFewRows = 3;
 // How far ahead codes are prefetched, in bytes.
 constexpr Index kAhead = 2048;
 // Whether rounded numbers are multiplied as integers.
@@ -172,7 +174,7 @@ struct Geometry {
                "a block has a power of two of codes, at least 16");
         demand(call.zero_bytes == 0 || call.zero_bytes == 1 || call.zero_bytes == 4,
                "zeros are u8 or f32");
-        demand(outputs > 0 && depth > 0, "there are no weights");
+        demand(outputs >= 0 && depth > 0, "an output has no weights");
         parts = 32 / bits;
         blocks = plus(depth, block - 1) / block;
         words = times(blocks, block / parts);
@@ -257,14 +259,28 @@ float largest(const float *from, Index count) {
     return std::bit_cast<float>(most);
 }
 
-// Rounds a row block by block: calls take(number, code, scale) for each of its numbers.
+// A block of a row as it is rounded: its numbers, the factor that makes codes of them, and the scale
+// of the codes.
+struct Rounding {
+    Index begin, end;
+    float inverse, scale;
+
+    // The code of a number; anything if the scale is not finite.
+    int operator()(float number) const { return static_cast<int>(std::lrint(number * inverse)); }
+    // The sum of codes as a float; NaN if the scale is not finite.
+    float sum(int codes) const {
+        return std::isfinite(scale) ? static_cast<float>(codes)
+                                    : std::numeric_limits<float>::quiet_NaN();
+    }
+};
+
+// Calls take(rounding) for each block of a row.
 template <class Take>
 void round_row(const float *from, const Geometry &own, const Take &take) {
     for (Index begin = 0; begin < own.depth; begin += own.block) {
         const Index end = std::min(begin + own.block, own.depth);
-        const float most = largest(from + begin, end - begin), scale = most / 127.0f;
-        const float inverse = most == 0.0f ? 0.0f : 127.0f / most;
-        for (Index k = begin; k < end; ++k) take(k, std::nearbyint(from[k] * inverse), scale);
+        const float most = largest(from + begin, end - begin);
+        take(Rounding{begin, end, most == 0.0f ? 0.0f : 127.0f / most, most / 127.0f});
     }
 }
 
@@ -332,12 +348,20 @@ struct Rounded {
 
     void fill(const float *from, const Geometry &own) const {
         std::memset(sums, 0, static_cast<std::size_t>(floats(own)) * sizeof(float));
-        round_row(from, own, [&](Index k, float code, float scale) {
-            const Index unit = k / kGroups;
-            codes[(unit / kUnits * kGroups + k % kGroups) * kUnits + unit % kUnits] =
-                static_cast<Code>(std::isnan(code) ? 0.0f : code);  // the sum says that it is NaN
-            sums[k / own.parts] += code;
-            scales[k / own.parts] = scale;
+        round_row(from, own, [&](const Rounding &block) {
+            for (Index k = block.begin; k < block.end;) {
+                const Index word = k / Codes<kBits>::kParts;
+                int total = 0;
+                for (Index j = 0; j < Codes<kBits>::kParts && k < block.end; ++j, ++k) {
+                    const Index unit = k / kGroups;
+                    const int code = block(from[k]);
+                    codes[(unit / kUnits * kGroups + k % kGroups) * kUnits + unit % kUnits] =
+                        static_cast<Code>(code);
+                    total += code;
+                }
+                sums[word] = block.sum(total);
+                scales[word] = block.scale;
+            }
         });
     }
 
@@ -405,6 +429,18 @@ float rounded_dot(const Weights<Zero> &weights, const Geometry &own, const Sprea
 }
 #endif
 
+// Loads kLanes words of kLanes outputs, from `word` on: a vector of outputs for each word. Words from
+// `end` on are 0.
+[[gnu::always_inline]] inline void words_of(const Operands &at, const Geometry &own, Index output,
+                                            Index word, Index end, Words (&rows)[kLanes]) {
+    for (Index i = 0; i < kLanes; ++i) {
+        const bool there = output + i < own.outputs;
+        const Index number = there ? (output + i) * own.words + word : 0;
+        rows[i] = some_words(at.weights + number * kWordBytes, there ? end - word : 0);
+    }
+    transpose(rows);
+}
+
 // Widens codes `begin` .. `end` (exclusive, in words) of kLanes outputs: a vector of outputs for
 // each code, kWidth floats apart.
 template <int kBits, class Zero>
@@ -416,11 +452,7 @@ void widen(const Operands &at, const Geometry &own, Index output, Index begin, I
     alignas(Vector) float scales[kLanes] = {}, zeros[kLanes] = {};
     for (Index word = begin; word < end; word += kLanes) {
         Words rows[kLanes];
-        for (Index i = 0; i < kLanes; ++i) {
-            const Byte *const from = first.codes + (i * own.words + word) * kWordBytes;
-            rows[i] = some_words(from, i < outputs ? end - word : 0);
-        }
-        transpose(rows);
+        words_of(at, own, output, word, end, rows);
         const Index count = std::min<Index>(kLanes, end - word);
         for (Index i = 0; i < count; ++i, to += Codes<kBits>::kParts * kWidth) {
             if ((word + i) >> own.shift != block) {
@@ -497,7 +529,8 @@ public:
           has_zeros_(call.weights.zero_bytes > 0),
           bias_(call.bias),
           rounded_(call.rounded),
-          few_(rows_ <= (kMultipliesIntegers && rounded_ ? kFewRounded : kFewRows)),
+          few_(rows_ <= kFewRows),
+          multiply_codes_(rounded_ && !few_ ? multiply_codes(kBits) : nullptr),
           deep_(rows_ <= kShallowRows ? kShallow : kDepth),
           threads_(omp_get_max_threads()) {
         demand(rows_ >= 0, "a size is negative");
@@ -511,15 +544,21 @@ public:
         // rows whose distance is an odd number of cache lines do not compete for places of a cache
         plain_ = plus(own_.depth, 2 * kLine - 1) / (2 * kLine) * (2 * kLine) + kLine;
         row_ = integers() ? Rounded<kBits>::floats(own_) : Arranged::floats(own_);
+        Index room = kWidth * deep_;
+        if (multiply_codes_ != nullptr) {
+            plain_ = plus(own_.words * own_.parts / 4, times(own_.blocks, 2));
+            room = times(plus(own_.words, times(own_.blocks, 2)), kWidth) + kCodeRows * kWidth;
+        }
+        room_ = room;
         copied_ = times(few_ ? rounded_ && !integers() : std::min(rows_, kMostRows), plain_);
-        add_scratch(plus(copied_, few_ ? times(rows_, row_) : times(threads_, kWidth * deep_)));
+        add_scratch(plus(copied_, few_ ? times(rows_, row_) : times(threads_, room_)));
     }
 
 private:
     bool integers() const { return kMultipliesIntegers && rounded_ && few_; }
 
     void run(void *const *slots) const override {
-        if (rows_ == 0) return;
+        if (rows_ == 0 || own_.outputs == 0) return;
         const auto next = [&] { return *slots++; };
         Operands at{};
         at.x = static_cast<const float *>(next());
@@ -535,7 +574,10 @@ private:
     // Copies a row, rounded if that is asked for.
     void copy(const float *from, float *to) const {
         if (rounded_) {
-            round_row(from, own_, [&](Index k, float code, float scale) { to[k] = code * scale; });
+            round_row(from, own_, [&](const Rounding &block) {
+                for (Index k = block.begin; k < block.end; ++k)
+                    to[k] = std::nearbyint(from[k] * block.inverse) * block.scale;
+            });
         } else {
             std::copy_n(from, own_.depth, to);
         }
@@ -581,11 +623,19 @@ private:
         for (Index done = 0; done < rows_; done += kMostRows) {
             const Index rows = std::min(kMostRows, rows_ - done), copies = rows * own_.depth;
             eigen::parallel(rows, copies, [&](Index begin, Index end) {
-                for (Index row = begin; row < end; ++row)
-                    copy(at.x + row * own_.depth, at.scratch + row * plain_);
+                for (Index row = begin; row < end; ++row) {
+                    const float *const from = at.x + row * own_.depth;
+                    multiply_codes_ == nullptr ? copy(from, at.scratch + row * plain_)
+                                               : code(from, row, rows, at.scratch);
+                }
             });
             const Index panels = (own_.outputs + kWidth - 1) / kWidth, work = copies * own_.outputs;
             eigen::parallel(panels, work, [&](Index begin, Index end) {
+                if (multiply_codes_ != nullptr) {
+                    for (Index panel = begin; panel < end; ++panel)
+                        multiply_as_integers(at, rows, panel * kWidth);
+                    return;
+                }
                 for (Index k = 0; k < own_.depth; k += deep_) {
                     for (Index panel = begin; panel < end; ++panel)
                         multiply(at, rows, k, panel * kWidth);
@@ -598,7 +648,7 @@ private:
 
     // Multiplies numbers of rows, from `first` on, by the weights of kWidth outputs.
     void multiply(const Operands &at, Index rows, Index first, Index output) const {
-        float *const panel = at.scratch + copied_ + omp_get_thread_num() * kWidth * deep_;
+        float *const panel = at.scratch + copied_ + omp_get_thread_num() * room_;
         const Index begin = first / own_.parts;
         const Index end = std::min(own_.words, begin + deep_ / own_.parts);
         widen<kBits, Zero>(at, own_, output, begin, end, panel);
@@ -615,14 +665,78 @@ private:
         }
     }
 
+    // Rounds a row for `multiply_codes`. The scratch memory has the codes of all rows, then their
+    // scales of each block, then their sums.
+    void code(const float *from, Index row, Index rows, float *scratch) const {
+        const Index bytes = own_.words * own_.parts, number = row * own_.blocks;
+        auto *const codes = reinterpret_cast<std::int8_t *>(scratch) + row * bytes;
+        float *const scales = scratch + rows * (bytes / 4), *const sums = scales + rows * own_.blocks;
+        std::memset(codes, 0, static_cast<std::size_t>(bytes));
+        round_row(from, own_, [&](const Rounding &block) {
+            constexpr Index kParts = Codes<kBits>::kParts, kGroups = 8 / kBits;
+            int total = 0;
+            for (Index k = block.begin; k < block.end; ++k) {
+                const int code = block(from[k]);
+                codes[k / kParts * kParts + k % kGroups * 4 + k % kParts / kGroups] =
+                    static_cast<std::int8_t>(code);
+                total += code;
+            }
+            sums[number + block.begin / own_.block] = block.sum(total);
+            scales[number + block.begin / own_.block] = block.scale;
+        });
+    }
+
+    // Multiplies rounded rows by the codes of kWidth outputs.
+    void multiply_as_integers(const Operands &at, Index rows, Index output) const {
+        const Index bytes = own_.words * own_.parts;
+        float *const words = at.scratch + copied_ + omp_get_thread_num() * room_;
+        float *const scales = words + own_.words * kWidth, *const zeros = scales + own_.blocks * kWidth;
+        float *const sums = zeros + own_.blocks * kWidth;
+        for (Index half = 0; half < kWidth; half += kLanes) {
+            for (Index word = 0; word < own_.words; word += kLanes) {
+                Words own[kLanes];
+                words_of(at, own_, output + half, word, own_.words, own);
+                for (Index i = 0; i < std::min<Index>(kLanes, own_.words - word); ++i)
+                    std::memcpy(words + (word + i) * kWidth + half, &own[i], sizeof own[i]);
+            }
+        }
+        for (Index lane = 0; lane < kWidth; ++lane) {
+            const Index number = std::min(output + lane, own_.outputs - 1);
+            const Weights<Zero> weights(at, own_, number);
+            for (Index block = 0; block < own_.blocks; ++block) {
+                const bool given = weights.zeros != nullptr;
+                scales[block * kWidth + lane] = weights.scales[block];
+                zeros[block * kWidth + lane] =
+                    given ? static_cast<float>(weights.zeros[block]) : Codes<kBits>::kMiddle;
+            }
+        }
+        const float *const steps = at.scratch + rows * (bytes / 4);
+        const Index outputs = std::min(kWidth, own_.outputs - output);
+        for (Index row = 0; row < rows; row += kCodeRows) {
+            const Index count = std::min<Index>(kCodeRows, rows - row), number = row * own_.blocks;
+            multiply_codes_({reinterpret_cast<const std::uint32_t *>(words), scales, zeros,
+                             reinterpret_cast<const std::int8_t *>(at.scratch) + row * bytes,
+                             steps + number, steps + (rows * own_.blocks + number), own_.blocks,
+                             own_.block / own_.parts, bytes, sums},
+                            static_cast<int>(count));
+            for (Index i = 0; i < count * outputs; ++i) {
+                const Index lane = i % outputs, place = i / outputs;
+                at.dst[(row + place) * own_.outputs + output + lane] =
+                    sums[place * kWidth + lane] + (bias_ ? at.bias[output + lane] : 0.0f);
+            }
+        }
+    }
+
     Geometry own_;
     Spread spread_;
     Index rows_;
     bool has_zeros_, bias_, rounded_, few_;
+    MultiplyCodes multiply_codes_;  // null: rows are multiplied as f32
     Index deep_;  // codes that are widened at a time
     Index threads_;
     // Floats of a row as it is multiplied, of a copy of it, and of all copies.
     Index row_ = 0, plain_ = 0, copied_ = 0;
+    Index room_ = 0;  // scratch floats of a thread that multiplies many rows
 };
 
 template <int kBits, class Zero>
@@ -638,7 +752,7 @@ public:
           checked_(call.checked) {
         demand(index_bytes_ == 0 || index_bytes_ == 4 || index_bytes_ == 8,
                "indices are s32 or s64");
-        demand(count_ >= 0 && lines_ > 0 && own_.outputs % lines_ == 0,
+        demand(count_ >= 0 && lines_ >= 0 && own_.outputs % std::max<Index>(lines_, 1) == 0,
                "outputs do not divide into lines");
         demand(index_bytes_ > 0 || count_ * lines_ == own_.outputs, "not all outputs");
         const Index blocks = times(own_.outputs, own_.blocks);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
 import ops
+from libdesc.narrow import native
 from ops._blocks import packed, unpacked
 from tests.libraries.processes import printed
 from tests.operators.harness import Array
@@ -49,13 +51,15 @@ def drawn(seed: int, outputs: int, depth: int, bits: int, block: int) -> tuple[A
 def rows_of(codes: Array, bits: int) -> Array:
     """Return rows of codes, each in whole bytes."""
     rows = packed(codes, bits, 8 // bits)
-    return np.ascontiguousarray(rows.reshape(len(rows), -1))
+    whole: Array = np.ascontiguousarray(rows.reshape(len(rows), -1))
+    return whole
 
 
 def numbers(codes: Array, scales: Array, zeros: Array, block: int) -> Array:
     """Return what codes stand for, in f64."""
     at = np.arange(codes.shape[-1]) // block
-    return (codes.astype("f8") - zeros.astype("f8")[:, at]) * scales.astype("f8")[:, at]
+    result: Array = (codes.astype("f8") - zeros.astype("f8")[:, at]) * scales.astype("f8")[:, at]
+    return result
 
 
 def product(x: Array, seed: int, outputs: int, bits: int, block: int, zeros: str = "") -> Any:
@@ -63,7 +67,8 @@ def product(x: Array, seed: int, outputs: int, bits: int, block: int, zeros: str
     depth = x.shape[-1]
     codes, scales, points = drawn(seed, outputs, depth, bits, block)
     shown = {"u8": rows_of(points, bits), "f32": points.astype("f4") + 0.25}.get(zeros)
-    points = {"u8": points, "f32": shown}.get(zeros, np.full_like(points, 1 << bits - 1))
+    middle = np.full_like(points, 1 << bits - 1)
+    points = {"u8": points, "f32": points.astype("f4") + 0.25}.get(zeros, middle)
     names = ["x", "w", "s", *(["z"] if zeros else [])]
     attributes = {"K": depth, "N": outputs, "bits": bits, "block_size": block}
     made = model(
@@ -92,8 +97,19 @@ def check(found: Array, expected: Array, bound: float = 1e-5) -> None:
     assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
 
 
-@settings(max_examples=40, deadline=None)
+def rounded(x: Array, block: int) -> Array:
+    """Return x in steps of a 127th of the largest number of each row and block."""
+    result = x.copy()
+    for begin in range(0, x.shape[-1], block):
+        own = x[..., begin : begin + block]
+        step = np.abs(own).max(-1, keepdims=True) / np.float32(127)
+        result[..., begin : begin + block] = np.rint(own / step) * step
+    return result
+
+
+@settings(max_examples=60, deadline=None)
 @given(
+    level=st.sampled_from([0, 4]),
     seed=st.integers(0, 99),
     rows=st.sampled_from([1, 2, 3, 4, 7, 15, 40]),
     depth=st.integers(1, 300),
@@ -103,11 +119,44 @@ def check(found: Array, expected: Array, bound: float = 1e-5) -> None:
     zeros=st.sampled_from(["", "u8", "f32"]),
 )
 def test_products_of_any_sizes(
-    seed: int, rows: int, depth: int, outputs: int, bits: int, block: int, zeros: str
+    level: int, seed: int, rows: int, depth: int, outputs: int, bits: int, block: int, zeros: str
 ) -> None:
     x = np.random.default_rng(seed).standard_normal((rows, depth), np.float32)
-    made, expected = product(x, seed, outputs, bits, block, zeros)
+    known = rounded(x, block) if level == 4 else x
+    made, expected = product(known, seed, outputs, bits, block, zeros)
+    made.graph.node[0].attribute.append(helper.make_attribute("accuracy_level", level))
     check(computed(made, x), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("bits", 3, "2, 4 or 8 bits"),
+        ("block", 8, "at least 16"),
+        ("block", 48, "power of two"),
+        ("zero_bytes", 2, "u8 or f32"),
+        ("depth", 0, "no weights"),
+        ("outputs", -1, "no weights"),
+        ("rows", -1, "negative"),
+        ("outputs", 2**62, "overflow"),
+    ],
+)
+def test_kernels_refuse_what_they_do_not_compute(name: str, value: int, text: str) -> None:
+    sizes = {"rows": 2, "depth": 64, "outputs": 5, "bits": 4, "block": 16, "zero_bytes": 0}
+    sizes[name] = value
+    with pytest.raises(ValueError, match=text):
+        native.load().block_product(**sizes, bias=False, rounded=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [("index_bytes", 2, "s32 or s64"), ("lines", 2, "divide"), ("count", -1, "divide")],
+)
+def test_lookups_refuse_what_they_do_not_compute(name: str, value: int, text: str) -> None:
+    sizes = {"depth": 64, "outputs": 5, "bits": 4, "block": 16, "zero_bytes": 0}
+    sizes |= {"count": 5, "lines": 1, "index_bytes": 8, name: value}
+    with pytest.raises(ValueError, match=text):
+        native.load().block_rows(**sizes, checked=True)
 
 
 @pytest.mark.parametrize("level", [0, 4])
@@ -154,7 +203,7 @@ def test_infinities_and_nan_stay_in_their_row() -> None:
             assert np.isfinite(y[2:]).all()
 
 
-GROUPS = {
+GROUPS: dict[str, Callable[[np.random.Generator], Array]] = {
     "in order": lambda rng: np.arange(100) // 32,
     "permuted": lambda rng: rng.permutation(np.arange(100) // 32),
     "uneven": lambda rng: rng.integers(0, 4, 100),
@@ -170,7 +219,7 @@ def test_groups_may_be_in_any_order(groups: str, zeros: str) -> None:
     order, x = GROUPS[groups](rng), rng.standard_normal((3, 100), np.float32)
     codes, scales, points = drawn(7, 33, 100, 4, 32)
     shown = {"u8": rows_of(points, 4), "f32": points.astype("f4") + 0.25}.get(zeros)
-    known = {"u8": points, "f32": shown}.get(zeros, np.full_like(points, 8))
+    known = {"u8": points, "f32": points.astype("f4") + 0.25}.get(zeros, np.full_like(points, 8))
     made = model(
         [node("MatMulNBits", "x", "w", "s", "z" if zeros else "", "g", K=100, N=33, block_size=32)],
         x,
