@@ -29,6 +29,7 @@ from vtensor.language.operators import OPERATORS, Context, info_of, label_of, ru
 from vtensor.language.records import dataclass, replace
 from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import Option, VTensor
+from vtensor.language.traits import VIEWS
 
 #: The element types that are widened, and the type that they become.
 NARROW = ("f16", "bf16")
@@ -114,6 +115,7 @@ def with_followers(
     sides: Mapping[str, str],
     links: Mapping[str, Link],
     chosen: set[str],
+    views: bool = True,
 ) -> set[str]:
     """Add to ``chosen`` the element-wise and structural nodes that follow nodes in it, if that
     causes no conversion, and return it. Libraries fuse such a node into the node before it.
@@ -123,10 +125,13 @@ def with_followers(
         sides: the sides of the nodes that cannot choose.
         links: the edges of the cut, by value.
         chosen: the nodes on one side, with the name of that side.
+        views: True adds also nodes that only give memory other dims.
     """
     for name, node in nodes.items():
         info, operands = info_of(node.op), dict.fromkeys((*node.inputs, *node.outputs))
         if name in sides or not (info.elementwise or info.structural):
+            continue
+        if info.structural in VIEWS and not views:
             continue
         near = [links[value] for value in operands if value in links]
         after = all(links[value].maker in chosen for value in node.inputs if value in links)
