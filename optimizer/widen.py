@@ -72,8 +72,10 @@ def _wide_nodes(graph: Graph, preferences: Preferences) -> dict[str, str]:
     Casts between a narrow type and f32 are among the wide nodes.
     """
     touching = {node.name: node for node in graph.nodes.values() if any(_narrow_of(graph, node))}
+    barred = {"f16"} if preferences.wide else set[str]()
     native = {
         name: has_kernel(name, node.op, *operands_of(graph, node), preferences)
+        and (bool(info_of(node.op).structural) or barred.isdisjoint(_types(graph, node)))
         for name, node in touching.items()
     }
     if all(native.values()):
@@ -92,6 +94,11 @@ def _wide_nodes(graph: Graph, preferences: Preferences) -> dict[str, str]:
         for name in touching
         if sides.get(name, name) in wide
     }
+
+
+def _types(graph: Graph, node: Node) -> Iterator[str]:
+    """Yield the element types of a node's operands."""
+    return (graph.values[name].dtype for name in (*node.inputs, *node.outputs))
 
 
 def _note(graph: Graph, node: Node) -> str:
@@ -147,7 +154,7 @@ def operands_of(graph: Graph, node: Node) -> tuple[list[VTensor], list[VTensor]]
 
 def _changes_width(graph: Graph, node: Node) -> bool:
     """Return whether a node is a cast between a narrow type and f32."""
-    types = {graph.values[name].dtype for name in (*node.inputs, *node.outputs)}
+    types = {*_types(graph, node)}
     return info_of(node.op).structural == "cast" and WIDE in types and types <= {WIDE, *NARROW}
 
 
