@@ -149,6 +149,13 @@ def test_dimensions_with_one_name_may_differ(ort: Any) -> None:
         assert [out.shape for out in session.run(None, feeds)] == [(rows, columns), (length,)]
 
 
+def test_declared_sizes_of_outputs_may_be_false(ort: Any) -> None:
+    source = bytes_of("g (float[a, b] x) => (float[k] y, float[9] z) { y = Relu(x) z = Abs(x) }")
+    session = ort.InferenceSession(source)
+    for x in (X, X[:1], X):
+        np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], np.maximum(x, 0))
+
+
 @pytest.mark.parametrize("by", ["name", "denotation"])
 def test_free_dimensions_may_be_fixed(ort: Any, errors: Any, by: str) -> None:
     import onnx

@@ -22,13 +22,11 @@ def main(arguments: list[str]) -> int:
     Args:
         arguments: the program's path or command, or ``-m`` and a module; then its own arguments.
     """
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if arguments else 2
+    if arguments in ([], ["-m"]) or arguments[0] in ("-h", "--help"):
+        is_asked = arguments not in ([], ["-m"])
+        print(USAGE, file=sys.stdout if is_asked else sys.stderr)
+        return 0 if is_asked else 2
     if arguments[0] == "-m":
-        if len(arguments) < 2:
-            print(USAGE, file=sys.stderr)
-            return 2
         install()
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)

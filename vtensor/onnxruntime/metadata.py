@@ -161,9 +161,6 @@ class NodeArg:
     denotations: tuple[str, ...] = field(default=(), repr=False, compare=False)
     declared: bool = field(default=True, repr=False, compare=False)
 
-    def __str__(self) -> str:
-        return repr(self)
-
     def completed(self, port: Port, inferred: NodeArg | None = None) -> NodeArg:
         """Return this input or output with the type and the sizes that follow from the model.
 
@@ -332,17 +329,18 @@ def edited(
     model: str | bytes,
     by_name: Mapping[str, int],
     by_denotation: Mapping[str, int],
-    unnamed: bool,
+    loose: bool,
 ) -> str | bytes:
-    """Return a model whose inputs declare other sizes: its bytes, or ``model`` if none changes.
+    """Return a model that declares other sizes: its bytes, or ``model`` if none changes.
 
     Args:
         model: path of the file, or its bytes.
         by_name: numbers for open sizes, by the name of the size.
         by_denotation: numbers for open sizes, by what the model says that the axis means.
-        unnamed: True makes all other open sizes independent of each other.
+        loose: True makes all other open sizes independent of each other, and drops what the model
+            declares about the sizes of outputs and of values inside.
     """
-    if not (by_name or by_denotation or unnamed):
+    if not (by_name or by_denotation or loose):
         return model
     import onnx
 
@@ -351,12 +349,13 @@ def edited(
     else:
         proto = onnx.load(model, load_external_data=False)
     dims = [d for value in proto.graph.input for d in value.type.tensor_type.shape.dim]
-    changed = False
+    changed = loose
+    for value in (*proto.graph.output, *proto.graph.value_info) if loose else ():
+        value.type.tensor_type.ClearField("shape")
     for dim in dims:
         size = by_name.get(dim.dim_param, by_denotation.get(dim.denotation, -1))
         if not dim.HasField("dim_value") and size >= 0:
             dim.dim_value, changed = size, True
-        elif unnamed and dim.dim_param:
+        elif loose:
             dim.ClearField("dim_param")
-            changed = True
     return bytes(proto.SerializeToString()) if changed else model

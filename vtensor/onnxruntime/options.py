@@ -94,9 +94,6 @@ class _Options:
             raise missing(type(self).__name__, name)
         self._values[name] = self._settings[name].checked(self, name, value)
 
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._settings]
-
     def _add(self, key: str, value: str) -> None:
         """Set a configuration entry.
 

@@ -28,14 +28,10 @@ if TYPE_CHECKING:
 _ORT_MARK = b"ORTM"
 
 #: Attributes of a session that belong to its process; a pickled session makes them again.
-_UNPICKLED = ("_sess", "_pool", "_fed")
+_UNPICKLED = ("_sess", "_is_loose", "_pool", "_fed")
 
 #: What the file says about an input or output that only VTensor knows.
 _UNDECLARED = NodeArg("", "", [], declared=False)
-
-#: The function that ``run_async`` calls: with the outputs, the caller's data, and the message of an
-#: error or an empty text.
-Callback = Callable[[list[Array], Any, str], None]
 
 
 class Session:
@@ -46,6 +42,8 @@ class Session:
     _sess_options: SessionOptions
     _provider_options: dict[str, dict[str, str]]
     _profiling_start: int
+    #: True once the model was loaded without sizes that may be false.
+    _is_loose = False
     _pool: ThreadPoolExecutor | None = None
     #: The arrays of the last run, while runs are profiled; None while they are not.
     _fed: Mapping[str, object] | None = None
@@ -93,7 +91,7 @@ class Session:
         self,
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, object],
-        callback: Callback,
+        callback: Callable[[list[Array], Any, str], None],
         user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:
@@ -234,23 +232,31 @@ class Session:
         try:
             return self._sess.run(output_names, feed, out=out or None)
         except VTensorError as error:
-            if not isinstance(error, InputError) or not self._clashes(feed):
+            if self._is_loose or not self._may_be_false(feed, error):
                 raise self._fault(feed, error) from error
-        self._sess = self._network(*self._edited(unnamed=True))
-        return self._answers(output_names, feed, out)
+            first = error
+        self._is_loose = True
+        try:
+            loose = self._network(*self._edited(loose=True))
+            results: list[Array] = loose.run(output_names, feed, out=out or None)
+        except Exception:
+            raise self._fault(feed, first) from first
+        self._sess = loose
+        return results
 
-    def _clashes(self, feed: Mapping[str, object]) -> bool:
-        """Return whether a run failed only since sizes of one name differ.
+    def _may_be_false(self, feed: Mapping[str, object], error: VTensorError) -> bool:
+        """Return whether a run may have failed since the model declares false sizes.
 
-        ONNX Runtime takes the names of open sizes for a comment, and so models have wrong ones.
+        ONNX Runtime takes the names of open sizes and the sizes of outputs for a comment, and so
+        models have wrong ones.
         """
+        if isinstance(error, UnsupportedOperatorError) or self._input_fault(feed) is not None:
+            return False
         sizes: dict[str, int] = {}
-        clash = False
-        if not self._is_unnamed and self._input_fault(feed) is None:
-            for name, value in feed.items():
-                shape = np.asarray(value).shape
-                for size, have in zip(self._names[name].shape, shape, strict=False):
-                    clash |= isinstance(size, str) and sizes.setdefault(size, have) != have
+        clash = isinstance(error, ModelError)
+        for name, value in feed.items() if isinstance(error, InputError) else ():
+            for size, have in zip(self._names[name].shape, np.asarray(value).shape, strict=False):
+                clash |= isinstance(size, str) and sizes.setdefault(size, have) != have
         return clash
 
     def _input_fault(self, feed: Mapping[str, object]) -> tuple[type[Exception], str] | None:
@@ -364,16 +370,15 @@ class InferenceSession(Session):
         """The beginning of messages about loading the model."""
         return "" if self._model_path is None else f"Load model from {self._model_path} failed:"
 
-    def _edited(self, unnamed: bool = False) -> tuple[str | bytes, str | None]:
+    def _edited(self, loose: bool = False) -> tuple[str | bytes, str | None]:
         """Return the model with the sizes that the options fix, and the folder of external data.
 
         Args:
-            unnamed: True makes all other open sizes independent of each other.
+            loose: True makes all other open sizes independent, and drops the sizes of outputs.
         """
         options, path = self._sess_options, self._model_path
-        self._is_unnamed = unnamed
         overrides = options._by_name, options._by_denotation
-        model = metadata.edited(self._model, *overrides, unnamed)
+        model = metadata.edited(self._model, *overrides, loose)
         folder = options._entries.get(DATA_FOLDER)
         if folder is None and path is not None and isinstance(model, bytes):
             folder = str(Path(path).resolve().parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,9 +52,7 @@ def array_at(address: int, element: object, shape: Sequence[int]) -> Array:
         RuntimeError: the element type or a size is wrong, or the address is 0.
     """
     dtype, sizes = numpy_type(element), [int(size) for size in shape]
-    nbytes = dtype.itemsize
-    for size in sizes:
-        nbytes *= size
+    nbytes = dtype.itemsize * math.prod(sizes)
     if min(sizes, default=0) < 0 or (not address and nbytes):
         raise RuntimeError(f"no array of shape {sizes} can be at address {address!r}")
     if not nbytes:
