@@ -264,7 +264,7 @@ class _Decoded(Original):
 
 def _numbers(given: Original, scale: Array, zero: Array, dtype: str) -> Array:
     """Return a read-only array of (integer - zero) * scale in a float type, for short use."""
-    from libdesc.numpy.casts import cast  # a cached plan without such constants does not need it
+    from libdesc.numpy.casts import cast  # a session with a cached plan may need no library's code
 
     array = passing(given.shape, numpy_dtype(dtype))
     with np.errstate(all="ignore"):  # a scale may be so large that a product is infinite
