@@ -18,7 +18,7 @@ from libdesc.numpy.arrays import Array, convolution
 from libdesc.routine import Routine
 from ops._codes import MICROSOFT
 from ops._convolution import convolution_names, cost, kernel_sizes
-from ops._elementwise import elementwise, pointwise
+from ops._elementwise import FLOATS, elementwise, pointwise
 from ops._integer_products import (
     gemm_names,
     read_conv,
@@ -181,7 +181,7 @@ class ConvInteger:
 
 def _requantized(op: Requantize, acc: Array, multiplier: Array, *zero: Array) -> Array:
     low, high = integer_range(op.to)
-    steps = np.rint(acc.astype(np.float32) * multiplier)
+    steps = np.rint(acc.astype(np.float32) * multiplier.astype(np.float32))
     return np.clip(sum(map(_wide, zero), steps.astype(np.float64)), low, high)
 
 
@@ -192,7 +192,7 @@ def _wide(array: Array) -> Array:
 def _requantized_expression(
     op: Requantize, acc: Expression, multiplier: Expression, *zero: Expression
 ) -> Expression:
-    steps = (acc.to("f32") * multiplier).apply("round")
+    steps = (acc.to("f32") * multiplier.to("f32")).apply("round")
     for shift in zero:
         steps = steps + shift
     low, high = integer_range(op.to)
@@ -213,7 +213,7 @@ def _requantized_expression(
         ),
     ],
     _requantized,
-    {"acc": ("s32",), "multiplier": ("f32",), "zero": BYTES},
+    {"acc": ("s32",), "multiplier": FLOATS, "zero": BYTES},
     widen=False,
     expression=_requantized_expression,
     inplace=[],  # the output has another element type

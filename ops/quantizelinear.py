@@ -226,12 +226,10 @@ def _quantized_expression(
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
     # Eigen divides in f32. For types narrower than f32, the quotient rounded to the type equals the
-    # exact quotient rounded once. Zero points are f32, too; the conversion saturates.
+    # exact quotient rounded once.
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
-        steps = steps + shift.to("f32")
-    if op.to in eigen.SHORT:
-        return steps.to(op.to)
+        steps = (steps + shift).apply("round")
     low, high = integer_range(op.to)
     return steps.max(low).min(high).to(op.to)
 

@@ -7,7 +7,7 @@ from math import prod
 
 from libdesc.narrow import native
 from libdesc.narrow.ending import Ending
-from libdesc.narrow.products import panels
+from libdesc.narrow.products import PANEL, panels
 from libdesc.routine import Routine
 from ptensor.evaluation import Decline, emit
 from ptensor.layout import Layout
@@ -70,8 +70,8 @@ class Convolution(Routine):
         stored = panels(order, "O", "I", weights.dtype)
         if self.deep:
             stored = Layout.plain(["O", "I", *taps, "G"])
-        elif not weights.constant:
-            stored = Layout.plain(order)
+        elif not weights.constant or (self.groups > 1 and weights.size("O") < PANEL):
+            stored = Layout.plain(order)  # the kernel puts groups together that fill a panel
         self.packed = not (self.deep or stored.is_plain)
         super().__init__(
             [src, weights, *zeros, *self.ending.tensors, dst],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from libdesc.patterns import OTHER, X, bounds, matched
 from ptensor.encoding import integer_range
@@ -41,7 +41,7 @@ def _patterns() -> Iterator[tuple[tuple[str, ...], str, Expression]]:
     yield ("scale",), "s32", X.to("f32") * OTHER
     decoded = (OTHER.to("f32") - SECOND.to("f32")) * THIRD
     yield ("other", "other_zero", "other_scale"), "f32", X + decoded
-    scaled = (X.to("f32") * OTHER).apply("round")
+    scaled = (X.to("f32") * OTHER.to("f32")).apply("round")
     divided = (X.to("f32") / OTHER.to("f32")).to("f32").apply("round")
     for dtype in BYTES:
         yield ("scale",), "s32", _bytes(scaled, dtype)
@@ -52,6 +52,15 @@ def _patterns() -> Iterator[tuple[tuple[str, ...], str, Expression]]:
 
 #: By what a follower computes, the stages of its operands.
 PATTERNS = [*_patterns()]
+
+
+class Arguments(TypedDict):
+    """The arguments of a kernel that describe an ending."""
+
+    stages: list[tuple[str, str, int]]
+    to: str
+    low: float
+    high: float
 
 
 class Ending:
@@ -155,7 +164,7 @@ class Ending:
             for stage, tensor in self.stages.items()
         ]
 
-    def arguments(self, tensors: Sequence[PTensor]) -> dict[str, object]:
+    def arguments(self, tensors: Sequence[PTensor]) -> Arguments:
         """Return the arguments of a kernel that describe the ending.
 
         Args:

@@ -8,6 +8,9 @@ namespace vtensor::narrow {
 
 namespace {
 
+// Bytes that may be read after an image, and written after rows.
+constexpr Index kSlack = 64;
+
 // The windows of an image that is in the kernel's form and has its pads: rows of a product.
 class Windows final : public Rows {
 public:
@@ -33,7 +36,7 @@ public:
                     const std::byte *line =
                         from + window_.padded_offset(depth * steps[0], height * steps[1], 0);
                     for (Index i = 0; i < runs; ++i, to += run)
-                        std::memcpy(to, line + i * steps[2] * pixel, static_cast<std::size_t>(run));
+                        copy(line + i * steps[2] * pixel, run, to);
                 }
             }
             std::memset(to, 0, static_cast<std::size_t>(rest));
@@ -49,6 +52,20 @@ public:
     Index zero(Index) const override { return zero_; }
 
 private:
+    // Copies some bytes. There is room for more after both: what is written too much is written
+    // again, or is not used.
+    static void copy(const std::byte *from, Index bytes, std::byte *to) {
+        if (bytes <= 16) {
+            std::memcpy(to, from, 16);
+        } else if (bytes <= 32) {
+            std::memcpy(to, from, 32);
+        } else if (bytes <= kSlack) {
+            std::memcpy(to, from, kSlack);
+        } else {
+            std::memcpy(to, from, static_cast<std::size_t>(bytes));
+        }
+    }
+
     const Shape &shape_;
     const Window &window_;
     const std::byte *image_;
@@ -73,15 +90,34 @@ Shape shape_of(const Convolution &call, const Window &window) {
     return shape;
 }
 
+// Returns how many groups are one group of a product, whose weights are 0 where a channel and an
+// output are of two groups: as many as fill a panel.
+Index joined(const Convolution &call) {
+    if (call.groups <= 1 || call.weights != "plain" || call.outputs < call.groups) return 1;
+    Index count = std::max<Index>(kPanel / (call.outputs / call.groups), 1);
+    while (call.groups % count != 0) --count;
+    return count;
+}
+
+Convolution with_joined_groups(Convolution call) {
+    call.groups /= joined(call);
+    return call;
+}
+
 class Sliding final : public Multiplying {
 public:
     explicit Sliding(const Convolution &call)
-        : Multiplying("convolution " + call.instructions, checked(call).ending, call.outputs,
+        : Sliding(with_joined_groups(checked(call)), joined(call)) {}
+
+private:
+    Sliding(const Convolution &call, Index joined)
+        : Multiplying("convolution " + call.instructions, call.ending, call.outputs,
                       times(times(call.images, product_of(call.dst)), call.outputs)),
           call_(call),
           window_(call, kind_for(call.instructions, product_of(call.dst)),
                   up(call.channels / call.groups, kGroup)),
-          shape_(shape_of(call, window_)), signed_weights_(is_signed(call.weights_type)) {
+          shape_(shape_of(call, window_)), signed_weights_(is_signed(call.weights_type)),
+          joined_(joined) {
         demand(call.src_zeros == 0 || call.src_zeros == 1, "an image has one zero point");
         demand(call.weights_zeros == 0 || call.weights_zeros == 1 ||
                    call.weights_zeros == call.outputs,
@@ -93,12 +129,11 @@ public:
         images_bytes_ = up(times(times(call.images, call.groups), window_.bytes()), 64);
         room_ = eigen::plus(images_bytes_, packs ? up(panels, 64) : 0);
         add_operands(times(times(call.images, product_of(call.src)), call.channels),
-                     packs ? times(call.outputs, shape_.depth) : panels, call.src_zeros,
+                     packs ? times(call.outputs, shape_.depth / joined) : panels, call.src_zeros,
                      call.weights_zeros,
                      eigen::plus(room_, times(threads_, shape_.scratch_bytes())));
     }
 
-private:
     static const Convolution &checked(const Convolution &call) {
         check_window(call);
         demand(call.groups > 0 && call.channels % call.groups == 0 &&
@@ -126,7 +161,7 @@ private:
             auto *packed = reinterpret_cast<std::int8_t *>(at.scratch + images_bytes_);
             share(call_.groups * panels, call_.outputs * shape_.depth * 4,
                   [&](Index, Index piece) {
-                      pack(at.right, piece / panels, piece % panels,
+                      pack(at, piece / panels, piece % panels,
                            packed + piece * shape_.panel_bytes());
                   });
             weights = packed;
@@ -155,17 +190,29 @@ private:
         });
     }
 
-    // Makes a panel of plain weights.
-    void pack(const std::uint8_t *from, Index group, Index panel, std::int8_t *to) const {
-        const Index channels = call_.channels / call_.groups, taps = shape_.depth / channels;
-        const Index groups = window_.stored / kGroup;
+    // Makes a panel of plain weights. Where there are none, it has the zero point.
+    void pack(const Operands &at, Index group, Index panel, std::int8_t *to) const {
+        const Index taps = product_of(call_.taps), groups = window_.stored / kGroup;
+        const Index channels = call_.channels / call_.groups / joined_;
+        const Index outputs = shape_.columns / joined_;
         const std::uint8_t flip = signed_weights_ ? 0 : 0x80;
-        for (Index i = 0; i < taps * groups * kUnit; ++i) {
-            const Index column = panel * kPanel + i / kGroup % kPanel, tap = i / kUnit / groups;
-            const Index channel = i / kUnit % groups * kGroup + i % kGroup;
-            const bool there = column < shape_.columns && channel < channels;
-            const Index at = (group * shape_.columns + column) * shape_.depth + tap * channels;
-            to[i] = there ? static_cast<std::int8_t>(from[at + channel] ^ flip) : std::int8_t{0};
+        for (Index i = 0; i < kPanel; ++i) {
+            const Index column = panel * kPanel + i, output = group * shape_.columns + column;
+            if (column >= shape_.columns) break;
+            const Index zero_at = call_.weights_zeros > 1 ? output : 0;
+            const std::uint8_t zero = at.right_zeros[zero_at] ^ flip;
+            const std::uint8_t *from = at.right + output * taps * channels;
+            for (Index tap = 0; tap < taps; ++tap) {
+                std::int8_t *own = to + tap * groups * kUnit + i * kGroup;
+                for (Index channel = 0; channel < window_.stored; ++channel)
+                    own[channel / kGroup * kUnit + channel % kGroup] =
+                        static_cast<std::int8_t>(zero);
+                for (Index channel = 0; channel < channels; ++channel) {
+                    const Index place = column / outputs * channels + channel;
+                    own[place / kGroup * kUnit + place % kGroup] =
+                        static_cast<std::int8_t>(*from++ ^ flip);
+                }
+            }
         }
     }
 
@@ -173,6 +220,7 @@ private:
     Window window_;
     Shape shape_;
     bool signed_weights_;
+    Index joined_;
     Index images_bytes_ = 0, room_ = 0;
 };
 

@@ -75,15 +75,24 @@ constexpr Index kVectorBytes = kWords * 2;
 constexpr Index kPixels = 4;  // results of a line that are computed together
 static_assert(kWords <= kColumns);
 
-// The channels in the order of their sums: `low` has the first half of each 16 bytes' words.
+// Stores sums in the order of channels: `low` has the first half of each 16 bytes' words.
 inline void store(const Words &first, const Words &second, std::int32_t *to) {
-    std::int32_t lows[kWords / 2], highs[kWords / 2];
-    std::memcpy(lows, &first, sizeof lows);
-    std::memcpy(highs, &second, sizeof highs);
-    for (Index i = 0; i < kWords / 2; i += 4) {
-        std::memcpy(to + 2 * i, lows + i, 16);
-        std::memcpy(to + 2 * i + 4, highs + i, 16);
-    }
+#if defined(__AVX512BW__)
+    const auto order = [](int begin) {
+        const __m512i steps = _mm512_set_epi32(19, 18, 17, 16, 3, 2, 1, 0, 19, 18, 17, 16, 3, 2, 1, 0);
+        const __m512i parts = _mm512_set_epi32(4, 4, 4, 4, 4, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0);
+        return _mm512_add_epi32(_mm512_add_epi32(steps, parts), _mm512_set1_epi32(begin));
+    };
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi32(first, order(0), second));
+    _mm512_storeu_si512(to + 16, _mm512_permutex2var_epi32(first, order(8), second));
+#elif defined(__AVX2__)
+    auto *vectors = reinterpret_cast<__m256i *>(to);
+    _mm256_storeu_si256(vectors, _mm256_permute2x128_si256(first, second, 0x20));
+    _mm256_storeu_si256(vectors + 1, _mm256_permute2x128_si256(first, second, 0x31));
+#else
+    std::memcpy(to, &first, sizeof first);
+    std::memcpy(to + kWords / 2, &second, sizeof second);
+#endif
 }
 
 class Depthwise final : public Multiplying {

@@ -75,8 +75,9 @@ Ending::Type Ending::type_of(const std::string &name) {
 }
 
 Ending::Ending(const EndingCall &call, Index columns, Index elements)
-    : dst_(type_of(call.dst)), low_(call.low), high_(call.high) {
-    demand(call.low <= call.high, "the bounds leave nothing");
+    : stages_{false, false, false, Type::none, type_of(call.dst), call.low, call.high} {
+    auto &[scaled, biased, divided, other, dst, low, high] = stages_;
+    demand(low <= high, "the bounds leave nothing");
     Index past = 0;
     for (const auto &[name, type, count] : call.stages) {
         const auto at = std::find(kNames.begin() + past, kNames.end(), name);
@@ -86,29 +87,29 @@ Ending::Ending(const EndingCall &call, Index columns, Index elements)
         const bool byte = type == "u8" || type == "s8";
         const bool fits = place == kSum ? type == "s32"
                           : place == kOther ? byte || type == "f32"
-                          : place == kOtherZero ? byte && other_ == type_of(type)
+                          : place == kOtherZero ? byte && other == type_of(type)
                           : place == kZero ? byte && type == call.dst
                                            : type == "f32";
         demand(fits, "a stage has no operand of this element type");
         const bool single = place == kOtherZero || place == kOtherScale || place == kZero;
         const Index most = single ? 1 : place == kOther ? elements : columns;
         demand(count == most || (count == 1 && place != kOther), "a stage's operand has another size");
-        demand(place == kSum || place == kScale || scaled_, "a stage is for scaled sums");
+        demand(place == kSum || place == kScale || scaled, "a stage is for scaled sums");
         const bool one = count == 1 && !single;
         if (place == kSum) one_sum_ = one;
-        if (place == kScale) scaled_ = true, one_scale_ = one;
-        if (place == kBias) biased_ = true, one_bias_ = one;
-        if (place == kOther) other_ = type_of(type);
-        if (place == kStep) divided_ = true, one_step_ = one;
-        demand(place != kOtherScale || other_ == Type::u8 || other_ == Type::s8,
+        if (place == kScale) scaled = true, one_scale_ = one;
+        if (place == kBias) biased = true, one_bias_ = one;
+        if (place == kOther) other = type_of(type);
+        if (place == kStep) divided = true, one_step_ = one;
+        demand(place != kOtherScale || other == Type::u8 || other == Type::s8,
                "only bytes are scaled before they are added");
         slots_.push_back({name, count, byte ? 1U : 4U});
         places_.push_back(place);
     }
-    const bool narrow = dst_ == Type::u8 || dst_ == Type::s8;
-    demand(scaled_ ? dst_ != Type::s32 : dst_ == Type::s32, "sums are s32 unless they are scaled");
-    demand(narrow || !divided_, "only what becomes bytes is divided");
-    demand(scaled_ || (std::isinf(call.low) && std::isinf(call.high)), "sums have no bounds");
+    const bool narrow = dst == Type::u8 || dst == Type::s8;
+    demand(scaled ? dst != Type::s32 : dst == Type::s32, "sums are s32 unless they are scaled");
+    demand(narrow || !divided, "only what becomes bytes is divided");
+    demand(scaled || (std::isinf(low) && std::isinf(high)), "sums have no bounds");
     slots_.push_back({"dst", elements, narrow ? 1U : 4U});
 }
 
@@ -126,10 +127,10 @@ EndingOperands Ending::operands(void *const *addresses) const {
         case kScale: at.scale = static_cast<const float *>(address); break;
         case kBias: at.bias = static_cast<const float *>(address); break;
         case kOther: at.other = address; break;
-        case kOtherZero: at.other_zero = static_cast<float>(byte(other_ == Type::s8)); break;
+        case kOtherZero: at.other_zero = static_cast<float>(byte(stages_.other == Type::s8)); break;
         case kOtherScale: at.other_scale = *static_cast<const float *>(address); break;
         case kStep: at.step = static_cast<const float *>(address); break;
-        default: at.zero = static_cast<std::int32_t>(byte(dst_ == Type::s8));
+        default: at.zero = static_cast<std::int32_t>(byte(stages_.dst == Type::s8));
         }
     }
     at.dst = addresses[places_.size()];
@@ -139,37 +140,38 @@ EndingOperands Ending::operands(void *const *addresses) const {
 EndingColumns Ending::columns(const EndingOperands &at, Index first, Index count) const {
     EndingColumns made{};
     if (at.sum != nullptr) spread(made.shift, at.sum, one_sum_, first, count);
-    if (scaled_) spread(made.scale, at.scale, one_scale_, first, count);
-    if (biased_) spread(made.bias, at.bias, one_bias_, first, count);
-    if (divided_) spread(made.step, at.step, one_step_, first, count);
+    if (stages_.scaled) spread(made.scale, at.scale, one_scale_, first, count);
+    if (stages_.biased) spread(made.bias, at.bias, one_bias_, first, count);
+    if (stages_.divided) spread(made.step, at.step, one_step_, first, count);
     return made;
 }
 
 template <bool kWhole>
-[[gnu::always_inline]] inline void Ending::vector(const EndingOperands &at,
+[[gnu::always_inline]] inline void Ending::vector(const Stages &stages,
+                                                  const EndingOperands &at,
                                                   const EndingColumns &columns,
                                                   const std::int32_t *sums, Index column, Index to,
-                                                  Index count) const {
+                                                  Index count) {
     if constexpr (kWhole) count = kLanes;
     const Whole sum = load<Whole>(sums, column, kLanes) +
                       load<Whole>(columns.shift, column, kLanes);
-    if (!scaled_) return put(at.dst, to, count, sum);
+    if (!stages.scaled) return put(at.dst, to, count, sum);
     Vector value = as<Vector>(sum) * load<Vector>(columns.scale, column, kLanes);
-    if (biased_) value += load<Vector>(columns.bias, column, kLanes);
-    if (other_ == Type::f32) {
+    if (stages.biased) value += load<Vector>(columns.bias, column, kLanes);
+    if (stages.other == Type::f32) {
         value += load<Vector>(at.other, to, count);
-    } else if (other_ != Type::none) {
-        const Whole other = other_ == Type::s8
+    } else if (stages.other != Type::none) {
+        const Whole other = stages.other == Type::s8
                                 ? as<Whole>(load<Signed>(at.other, to, count))
                                 : as<Whole>(load<Unsigned>(at.other, to, count));
         value += (as<Vector>(other) - at.other_zero) * at.other_scale;
     }
-    value = value < low_ ? all(low_) : value;
-    value = value > high_ ? all(high_) : value;
-    if (dst_ == Type::f32) return put(at.dst, to, count, value);
-    if (divided_) value /= load<Vector>(columns.step, column, kLanes);
+    value = value < stages.low ? all(stages.low) : value;
+    value = value > stages.high ? all(stages.high) : value;
+    if (stages.dst == Type::f32) return put(at.dst, to, count, value);
+    if (stages.divided) value /= load<Vector>(columns.step, column, kLanes);
     const auto zero = static_cast<float>(at.zero);
-    const float low = (dst_ == Type::s8 ? -128.0F : 0.0F) - zero, high = low + 255.0F;
+    const float low = (stages.dst == Type::s8 ? -128.0F : 0.0F) - zero, high = low + 255.0F;
     value = value < low ? all(low) : value;
     value = value > high ? all(high) : value;
     value = value == value ? value : all(-zero);  // NaN becomes 0
@@ -179,11 +181,14 @@ template <bool kWhole>
 void Ending::store(const EndingOperands &at, const EndingColumns &columns,
                    const std::int32_t *sums, Index rows, Index count, Index to,
                    Index stride) const {
+    // Copies, which no store of results can change.
+    const Stages stages = stages_;
+    const EndingOperands own = at;
     for (Index row = 0; row < rows; ++row, to += stride, sums += kColumns) {
         Index column = 0;
         for (; column + kLanes <= count; column += kLanes)
-            vector<true>(at, columns, sums, column, to + column, kLanes);
-        if (column < count) vector<false>(at, columns, sums, column, to + column, count - column);
+            vector<true>(stages, own, columns, sums, column, to + column, kLanes);
+        if (column < count) vector<false>(stages, own, columns, sums, column, to + column, count - column);
     }
 }
 

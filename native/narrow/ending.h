@@ -66,17 +66,22 @@ public:
 
 private:
     enum class Type { none, s32, f32, u8, s8 };
+    // The stages that there are.
+    struct Stages {
+        bool scaled, biased, divided;
+        Type other, dst;
+        float low, high;
+    };
     static Type type_of(const std::string &name);
     template <bool kWhole>
-    void vector(const EndingOperands &at, const EndingColumns &columns, const std::int32_t *sums,
-                Index column, Index to, Index count) const;
+    static void vector(const Stages &stages, const EndingOperands &at,
+                       const EndingColumns &columns, const std::int32_t *sums, Index column,
+                       Index to, Index count);
 
     std::vector<Slot> slots_;
     std::vector<std::size_t> places_;  // in the table of stages, of each slot but dst
-    bool scaled_ = false, biased_ = false, divided_ = false;
     bool one_sum_ = false, one_scale_ = false, one_bias_ = false, one_step_ = false;
-    Type other_ = Type::none, dst_;
-    float low_, high_;
+    Stages stages_;
 };
 
 }  // namespace vtensor::narrow

@@ -96,23 +96,6 @@ private:
 
 }  // namespace
 
-void Packer::copy(const std::uint8_t *from, Index count, Index zero, std::byte *to) const {
-    if (form == Form::words) {
-        auto *words = reinterpret_cast<std::int16_t *>(to);
-        const auto less = static_cast<std::int16_t>(zero);
-        if (is_signed) {
-            for (Index i = 0; i < count; ++i)
-                words[i] = static_cast<std::int16_t>(static_cast<std::int8_t>(from[i]) - less);
-        } else {
-            for (Index i = 0; i < count; ++i) words[i] = static_cast<std::int16_t>(from[i] - less);
-        }
-    } else if (form == Form::shifted && is_signed) {
-        for (Index i = 0; i < count; ++i) to[i] = static_cast<std::byte>(from[i] ^ 0x80U);
-    } else {
-        std::memcpy(to, from, static_cast<std::size_t>(count));
-    }
-}
-
 void Packer::fill(Index count, Index zero, std::byte *to) const {
     const std::size_t bytes = static_cast<std::size_t>(count) * (form == Form::words ? 2 : 1);
     std::memset(to, static_cast<int>(this->zero(zero) & 255), bytes);

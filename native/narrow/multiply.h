@@ -1,6 +1,7 @@
 // native/narrow/multiply.h: rows times panels, with zero points and an ending.
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +41,24 @@ struct Packer {
         return form == Form::words ? 0 : form == Form::shifted && is_signed ? number + 128 : number;
     }
     // Writes `count` elements; words are those of `from` minus `zero`.
-    void copy(const std::uint8_t *from, Index count, Index zero, std::byte *to) const;
+    [[gnu::always_inline]] void copy(const std::uint8_t *from, Index count, Index zero,
+                                     std::byte *to) const {
+        if (form == Form::words) {
+            auto *words = reinterpret_cast<std::int16_t *>(to);
+            const auto less = static_cast<std::int16_t>(zero);
+            if (is_signed) {
+                for (Index i = 0; i < count; ++i)
+                    words[i] = static_cast<std::int16_t>(static_cast<std::int8_t>(from[i]) - less);
+            } else {
+                for (Index i = 0; i < count; ++i)
+                    words[i] = static_cast<std::int16_t>(from[i] - less);
+            }
+        } else if (form == Form::shifted && is_signed) {
+            for (Index i = 0; i < count; ++i) to[i] = static_cast<std::byte>(from[i] ^ 0x80U);
+        } else {
+            std::memcpy(to, from, static_cast<std::size_t>(count));
+        }
+    }
     // Writes `count` elements that stand for the number `zero`.
     void fill(Index count, Index zero, std::byte *to) const;
 };

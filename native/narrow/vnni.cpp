@@ -17,12 +17,20 @@ namespace {
 
 constexpr int kMost = 12;  // by two panels: 24 sums in 32 registers
 
+// As _mm512_dpbusd_epi32, whose sums GCC 12 would copy from register to register, and to memory.
+[[gnu::always_inline]] inline void add(__m512i &sums, const __m512i &factor,
+                                       const __m512i &columns) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(factor), "v"(columns));
+}
+
 template <int kCount, int kPanels>
 void rows_by_panels(const Block &block, Index first) {
     const std::byte *left = block.left + first * block.left_stride;
     const std::int8_t *right = block.right;
     __m512i sums[kCount][kPanels];
+#pragma GCC unroll 16
     for (int row = 0; row < kCount; ++row)
+#pragma GCC unroll 2
         for (int panel = 0; panel < kPanels; ++panel) sums[row][panel] = _mm512_setzero_si512();
     for (Index group = 0; group < block.groups; ++group, right += kUnit, left += kGroup) {
         __m512i columns[kPanels];
@@ -36,10 +44,12 @@ void rows_by_panels(const Block &block, Index first) {
             const __m512i factor = _mm512_set1_epi32(four);
 #pragma GCC unroll 2
             for (int panel = 0; panel < kPanels; ++panel)
-                sums[row][panel] = _mm512_dpbusd_epi32(sums[row][panel], factor, columns[panel]);
+                add(sums[row][panel], factor, columns[panel]);
         }
     }
+#pragma GCC unroll 16
     for (int row = 0; row < kCount; ++row)
+#pragma GCC unroll 2
         for (int panel = 0; panel < kPanels; ++panel)
             _mm512_storeu_si512(block.sums + (first + row) * kColumns + panel * kPanel,
                                 sums[row][panel]);
@@ -60,8 +70,8 @@ void row_by_panels(const Block &block, Index first) {
         const __m512i factor = _mm512_set1_epi32(four);
 #pragma GCC unroll 2
         for (int panel = 0; panel < kPanels; ++panel)
-            sums[part][panel] = _mm512_dpbusd_epi32(
-                sums[part][panel], factor, _mm512_loadu_si512(right + panel * block.panel_bytes));
+            add(sums[part][panel], factor,
+                _mm512_loadu_si512(right + panel * block.panel_bytes));
         left += kGroup;
         right += kUnit;
     };

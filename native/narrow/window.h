@@ -83,17 +83,36 @@ struct Window {
                         to + first * pixel_bytes());
         } else {
             for (Index x = 0; x < first; ++x) one_pad(channels, zero, to + x * pixel_bytes());
-            for (Index x = first; x < last; ++x) {
-                std::byte *own = to + x * pixel_bytes();
-                packer.copy(from + (x - first) * pixel, channels, zero, own);
-                clear(channels, own);
-            }
+            pixels(from, pixel, channels, zero, last - first, to + first * pixel_bytes());
         }
         for (Index x = std::max(first, last); x < padded[2]; ++x)
             one_pad(channels, zero, to + x * pixel_bytes());
     }
 
 private:
+    void pixels(const std::uint8_t *from, Index pixel, Index channels, Index zero, Index count,
+                std::byte *to) const {
+        constexpr Index kWhole = 32;
+        if (item == 2 && channels == kWhole && stored == kWhole) {
+            for (Index x = 0; x < count; ++x, from += pixel, to += pixel_bytes())
+                packer.copy(from, kWhole, zero, to);
+            return;
+        }
+        if (item == 1 && stored == kGroup) {  // all but the last: words reach beyond a pixel
+            const std::uint32_t mask = (1U << (8 * channels % 32)) - 1U;
+            const std::uint32_t flip = packer.zero(0) == 0 ? 0 : mask & 0x80808080U;
+            for (; channels < kGroup && count > kGroup; --count, from += pixel, to += kGroup) {
+                std::uint32_t word = 0;
+                std::memcpy(&word, from, sizeof word);
+                word = (word & mask) ^ flip;
+                std::memcpy(to, &word, sizeof word);
+            }
+        }
+        for (Index x = 0; x < count; ++x, from += pixel, to += pixel_bytes()) {
+            packer.copy(from, channels, zero, to);
+            clear(channels, to);
+        }
+    }
     void pad(Index count, Index zero, std::byte *to) const { packer.fill(count, zero, to); }
     void clear(Index channels, std::byte *to) const {
         std::memset(to + channels * item, 0, static_cast<std::size_t>((stored - channels) * item));

@@ -12,10 +12,10 @@ namespace vtensor::narrow {
 
 namespace {
 
-// A vector holds kPairs 32-bit sums: two of each column, of rows 0 and 1, and of rows 2 and 3.
+// A vector holds 32-bit sums: two of each column, of rows 0 and 1, and of rows 2 and 3.
 #if defined(__AVX512BW__)
 using Sums = __m512i;
-constexpr int kSums = 2, kMost = 6;  // vectors of a panel, and rows at a time
+constexpr int kSums = 2, kMost = 8;  // vectors of a panel, and rows at a time
 inline Sums widen(const std::int8_t *at) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(at)));
 }
@@ -23,15 +23,28 @@ inline Sums repeat(std::int64_t group) { return _mm512_set1_epi64(group); }
 inline Sums add(Sums sums, Sums a, Sums b) {
     return _mm512_add_epi32(sums, _mm512_madd_epi16(a, b));
 }
+inline void store(const Sums (&sums)[kSums], std::int32_t *to) {
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    _mm512_storeu_si512(to, _mm512_add_epi32(_mm512_permutex2var_epi32(sums[0], even, sums[1]),
+                                             _mm512_permutex2var_epi32(sums[0], odd, sums[1])));
+}
 #elif defined(__AVX2__)
 using Sums = __m256i;
-constexpr int kSums = 4, kMost = 2;
+constexpr int kSums = 4, kMost = 3;
 inline Sums widen(const std::int8_t *at) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(at)));
 }
 inline Sums repeat(std::int64_t group) { return _mm256_set1_epi64x(group); }
 inline Sums add(Sums sums, Sums a, Sums b) {
     return _mm256_add_epi32(sums, _mm256_madd_epi16(a, b));
+}
+inline void store(const Sums (&sums)[kSums], std::int32_t *to) {
+    for (int half = 0; half < 2; ++half) {
+        const __m256i mixed = _mm256_hadd_epi32(sums[2 * half], sums[2 * half + 1]);
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + 8 * half),
+                            _mm256_permute4x64_epi64(mixed, 0xD8));
+    }
 }
 #elif defined(__SSE2__)
 using Sums = __m128i;
@@ -75,12 +88,22 @@ inline Sums add(Sums sums, const Sums &a, const Sums &b) {
 }
 #endif
 
+#if !defined(__AVX2__)
+inline void store(const Sums (&sums)[kSums], std::int32_t *to) {
+    std::uint32_t pairs[2 * kPanel];
+    std::memcpy(pairs, sums, sizeof pairs);
+    for (Index column = 0; column < kPanel; ++column)
+        to[column] = static_cast<std::int32_t>(pairs[2 * column] + pairs[2 * column + 1]);
+}
+#endif
+
 template <int kCount>
 void rows_by_panel(const std::byte *left, Index stride, const std::int8_t *right, Index groups,
                    std::int32_t *to) {
     Sums sums[kCount][kSums] = {};
     for (Index group = 0; group < groups; ++group, right += kUnit) {
         Sums factors[kCount];
+#pragma GCC unroll 8
         for (int row = 0; row < kCount; ++row) {
             std::int64_t four = 0;
             std::memcpy(&four, left + row * stride + group * 8, sizeof four);
@@ -94,13 +117,8 @@ void rows_by_panel(const std::byte *left, Index stride, const std::int8_t *right
                 sums[row][part] = add(sums[row][part], factors[row], columns);
         }
     }
-    for (int row = 0; row < kCount; ++row) {
-        std::uint32_t pairs[2 * kPanel];
-        std::memcpy(pairs, sums[row], sizeof pairs);
-        for (Index column = 0; column < kPanel; ++column)
-            to[row * kColumns + column] =
-                static_cast<std::int32_t>(pairs[2 * column] + pairs[2 * column + 1]);
-    }
+#pragma GCC unroll 8
+    for (int row = 0; row < kCount; ++row) store(sums[row], to + row * kColumns);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ CHANGING = (
     (r"\d+ invokers?", "N invokers"),
     (r"\d+\.\d+\.\d+", "VERSION"),
     (r" on \w+, \S+/libdnnl\S+", " on ISA, LIBRARY"),
-    (r"VERSION on (baseline|avx2|avx512)$", "VERSION on ISA"),
+    (r"VERSION on (baseline|plain|avx2|avx512|vnni|amx)$", "VERSION on ISA"),
     (r"\d+\.\d+ ms", "TIME ms"),
     (r" +\S+(?=  class )", " SCORE"),
 )

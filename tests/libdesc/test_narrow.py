@@ -16,7 +16,7 @@ from vtensor.errors import LibraryError
 
 INF = math.inf
 ENDING = {"stages": [], "to": "s32", "low": -INF, "high": INF}
-SCALED = {"stages": [("scale", "f32", 1)], "to": "f32"}
+SCALED: dict[str, Any] = {"stages": [("scale", "f32", 1)], "to": "f32"}
 PRODUCT: dict[str, Any] = {
     "instructions": native.instructions(), "batch": [2], "left_steps": [1], "right_steps": [0],
     "rows": 5, "columns": 17, "depth": 9, "left_type": "u8", "right_type": "s8",
@@ -36,7 +36,7 @@ RIGHT = {
     "point convolution": CONVOLUTION | {"taps": [1] * 3, "begin": [0] * 3, "groups": 1},
 }
 OVER, TYPES, SIZE = "overflow", "element type", "another size"
-REFUSED = [
+REFUSED: list[tuple[Any, ...]] = [
     ("product", "no kernels", {"instructions": "mmx"}, {"instructions": ""}),
     ("product", "negative", {"rows": -1}, {"columns": -1}, {"batch": [-1]}, {"left_steps": [-1]}),
     ("product", "rank", {"left_steps": []}, {"right_steps": [1, 1]}),

@@ -142,7 +142,7 @@ class Draw:
         if self.maybe():
             calls.append((self.of(ops.Relu(), ops.Relu6(), ops.Clip(-0.5, 1.5)), []))
         if self.maybe():
-            step = plain(np.float32(self.random.random() / 8 + 0.01), "", constant=True)
+            step = plain(np.array(self.random.random() / 8 + 0.01, np.float32), "", constant=True)
             calls.append((ops.QuantizeLinear(to), [step, *zero(to)]))
         return calls
 
@@ -200,20 +200,19 @@ def test_sums_wrap_around() -> None:
 def test_what_is_not_a_number_becomes_0_and_what_is_too_large_saturates() -> None:
     a, b = np.ones((4, 2), np.uint8), np.ones((2, 1), np.int8)
     other = np.array([[np.nan], [np.inf], [-np.inf], [0.0]], np.float32)
+    quarter = plain(np.array(0.25, np.float32), "", constant=True)
     behind: Calls = [
-        (ops.DequantizeLinear(), [plain(np.float32(0.25), "", constant=True)]),
+        (ops.DequantizeLinear(), [quarter]),
         (ops.Add(), [plain(other, "M N")]),
-        (ops.QuantizeLinear("s8"), [
-            plain(np.float32(0.25), "", constant=True), plain(np.int8(3), "", constant=True),
-        ]),
-    ]  # fmt: skip
+        (ops.QuantizeLinear("s8"), [quarter, plain(np.array(3, np.int8), "", constant=True)]),
+    ]
     inputs = [plain(a, "M K"), plain(b, "K N", constant=True)]
     [found] = fused(ops.MatMulInteger("K"), inputs, behind).values
     np.testing.assert_array_equal(found.ravel(), [0, 127, -128, 5])
     np.testing.assert_array_equal(found, defined(ops.MatMulInteger("K"), inputs, behind))
 
 
-SCALAR = plain(np.float32(0.5), "", constant=True)
+SCALAR = plain(np.array(0.5, np.float32), "", constant=True)
 MATRICES = [plain(np.ones((4, 3), np.uint8), "M K"), plain(np.ones((3, 5), np.int8), "K N", True)]
 DECLINED: list[tuple[str, Calls]] = [
     ("Sigmoid", [(ops.DequantizeLinear(), [SCALAR]), (ops.Sigmoid(), [])]),
@@ -237,7 +236,7 @@ def test_other_followers_are_declined(why: str, behind: Calls) -> None:
 
 def test_zero_points_along_some_dims_of_a_factor_are_declined() -> None:
     a = plain(np.ones((2, 4, 3), np.uint8), "B M K")
-    zeros = [plain(np.ones(2, np.uint8), "B"), plain(np.int8(0), "")]
+    zeros = [plain(np.ones(2, np.uint8), "B"), plain(np.array(0, np.int8), "")]
     with pytest.raises(NoInvokerError, match="all dims of a factor"):
         fused(ops.MatMulInteger("K"), [a, MATRICES[1], *zeros])
 

@@ -85,8 +85,9 @@ def test_a_convolutional_network_is_converted_at_its_ends() -> None:
         steps = session.plan.steps
         values = session.plan.graph.values
         inner = [step for step in steps if not (step.is_transform or step.op == "Cast")]
-        stored = {values[name].dtype for step in inner for name in step.node.outputs}
+        stored = {values[name].dtype for step in inner[:-1] for name in step.node.outputs}
         assert stored == {"bf16"}
+        assert inner[-1].op == "MatMul + BiasAdd + Cast"
         assert sum("Cast" in step.op for step in steps) == 2
         assert len(session.conversions) <= 1
 
@@ -159,14 +160,17 @@ def test_a_graph_without_products_is_the_same_object() -> None:
 
 
 @pytest.mark.usefixtures("computing")
-def test_parameters_of_a_normalization_stay_wide() -> None:
+def test_statistics_stay_wide() -> None:
     graph = narrow(graph_of(transformer("f32")))
-    nodes = [node for node in graph.nodes.values() if node.op_name == "LayerNormalization"]
-    assert nodes
-    for node in nodes:
-        x, scale = (graph.values[name] for name in node.inputs[:2])
-        assert (x.dtype, graph.values[node.outputs[0]].dtype) == ("bf16", "bf16")
-        assert scale.dtype in ("f32", "bf16")
+    assert types_of(graph, "LayerNormalization") == types_of(graph, "Softmax") == ["f32"]
+    assert set(types_of(graph, "MatMul")) == {"bf16"}
+
+
+@needs_bf16
+def test_casts_are_fused_to_products() -> None:
+    with Session(transformer("f32"), threads=1, cache_dir=False, precision="bf16") as session:
+        ops = [step.op for step in session.plan.steps]
+    assert any(op.startswith("MatMul") and "Cast" in op for op in ops)
 
 
 @needs_bf16

@@ -116,7 +116,9 @@ class Ending:
             return value
         steps = np.rint(value / by.get("step", np.float32(1))).astype(np.float64)
         low, high = integer_range(self.to)
-        return np.clip(steps + by.get("zero", 0), low, high).astype(numpy_dtype(self.to))
+        return cast("Array", np.clip(steps + by.get("zero", 0), low, high)).astype(
+            numpy_dtype(self.to)
+        )
 
 
 def panels(weights: Array, dims: str, layout: str, dtype: str) -> Array:

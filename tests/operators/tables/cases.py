@@ -2,8 +2,8 @@
 
 A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
 constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
-``~`` is values between -1 and 1, ``>`` above 1, ``#`` small integers that are not 0, ``@`` bytes
-with a sign, ``?`` truth values.
+``~`` is values between -1 and 1, ``>`` above 1, ``%`` small positive ones, ``#`` small integers
+that are not 0, ``@`` bytes with a sign, ``$`` integers of 32 bits, ``?`` truth values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.operators.tables.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, 
 from vtensor.language.dtype import numpy_dtype
 
 #: What may stand in front of an input.
-FLAGS = "!+~>#@?"
+FLAGS = "!+~>%#@$?"
 
 #: The orders in which an image may have been left.
 IMAGES = ("NCHW", "NHWC", "NCHW8c", "NCHW16c")
@@ -91,7 +91,7 @@ def input_of(text: str, layout: str, dtype: str, random: np.random.Generator) ->
     values = flagged(flags, values)
     image = bool(layout) and dims.keys() == set(Layout(layout).dims) and "!" not in flags
     where = Layout(layout) if image else Layout.plain(dims)
-    own = {"#": "u8", "@": "s8", "?": "bool"}.get(flags[-1:], dtype)
+    own = {"#": "u8", "@": "s8", "$": "s32", "?": "bool"}.get(flags[-1:], dtype)
     values = np.abs(values) if own[0] == "u" else values
     return Given(values.astype(numpy_dtype(own)), tuple(dims), where, "!" in flags)
 
@@ -282,6 +282,8 @@ ROWS = [
     *_binaries(ops.Mul),
     case(ops.RMSNormalization(("feat",)), SEQUENCES, "!+feat=33"),
     case(ops.RMSNormalization(("H", "W"), 1e-3), IMAGE, "!C=17"),
+    case(ops.Requantize(), f"${IMAGE}", "!+C=17", "!#"),
+    case(ops.Requantize("s8"), f"${IMAGE}", "+"),
     case(ops.Rename((("C", "K"),)), IMAGE),
     case(ops.Rename((("A", "B"), ("B", "A"))), "A=3 B=4"),
     case(ops.Reshape((("N", 2), ("F", 255))), "N=2 C=17 H=5 W=3"),
