@@ -30,7 +30,7 @@ QUICK = ("--rounds", "2", "--seconds", "0.002", "--threads", "1")
 KEYS = {
     str: ("model", "group", "peer", "precision", "status"),
     float: ("difference", "load_s", "first_s"),
-    int: ("peak_bytes", "conversions", "python_steps"),
+    int: ("peak_bytes", "conversions"),
     dict: ("times", "limits_s", "ratio"),
     list: ("rounds_s",),
 }
