@@ -34,7 +34,7 @@ KEYS = {
     dict: ("times", "limits_s", "ratio"),
     list: ("rounds_s",),
 }
-MAY_BE_NONE = {"version", "reason", "no_limits"}
+MAY_BE_NONE = {"version", "reason", "no_limits", "python_steps"}
 
 
 @pytest.fixture(autouse=True)
