@@ -131,12 +131,22 @@ class Draw:
             calls.append((ops.DequantizeLinear(), [by(self.scale)]))
         elif kind == "cast":
             calls += [(ops.Cast("f32"), []), (ops.Mul(), [by(self.scale)])]
-        if kind in ("sums", "requantized"):
+        if kind == "requantized" and len(calls[-1][1]) == 2 and self.maybe():
+            whole, one = plain(self.integers(to, *dims.values()), " ".join(dims)), self.scale()
+            by_code = [plain(one, "", True), plain(self.integers(to), "", True)]
+            add = [
+                *by_code,
+                whole,
+                plain(self.scale(), "", True),
+                plain(self.integers(to), "", True),
+            ]
+            calls.append((ops.DequantizedAdd(), add))
+        elif kind in ("sums", "requantized"):
             return calls
-        if self.maybe():
+        if kind != "requantized" and self.maybe():
             bias = self.random.normal(size=one[column]).astype(np.float32)
             calls.append((ops.BiasAdd(), [plain(bias, column, constant=True)]))
-        if self.maybe():
+        if kind != "requantized" and self.maybe():
             other = self.random.normal(size=tuple(dims.values())).astype(np.float32)
             calls.append((ops.Add(), [plain(other, " ".join(dims))]))
         if self.maybe():
