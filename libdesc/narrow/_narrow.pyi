@@ -80,9 +80,10 @@ class Kernels(Protocol):
                 for each row of all left, or column of all right matrices.
             stages: what follows the sums, in the order of this list, as (name, element type, number
                 of elements) of an operand with one element or one for each column: "sum" is added
-                as s32; "scale" multiplies the sum as f32; "bias" is added; "other", like dst, is
-                added, bytes minus "other_zero" times "other_scale"; "step" divides; "zero" is added
-                to the rounded quotient.
+                as s32; "scale" multiplies the sum as f32; "code" is added to the rounded product,
+                which becomes a byte, from which "decode_zero" is subtracted before "decode_scale"
+                multiplies; "bias" is added; "other", like dst, is added, bytes minus "other_zero"
+                times "other_scale"; "step" divides; "zero" is added to the rounded quotient.
             to: the element type of dst: s32 of sums, f32 or bytes of scaled sums.
             low, high: bounds between which scaled sums are brought before "step".
 

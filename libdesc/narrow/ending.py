@@ -20,16 +20,27 @@ if TYPE_CHECKING:
 #: The element types of the factors, and of rounded results.
 BYTES = ("u8", "s8")
 
-#: The second and third operand of a follower, after ``OTHER``.
-SECOND, THIRD = Expression(2), Expression(3)
+#: The operands of a follower after ``OTHER``.
+SECOND, THIRD, FOURTH, FIFTH = (Expression(index) for index in range(2, 6))
 
 #: The stages of an ending, in order. Their operands are described at the kernels.
-ORDER = ("sum", "scale", "bias", "other", "other_zero", "other_scale", "bounds", "step", "zero")
+ORDER = (
+    *("sum", "scale", "code", "decode_zero", "decode_scale", "bias"),
+    *("other", "other_zero", "other_scale", "bounds", "step", "zero"),
+)
+
+
+#: The prefixes of zero points, and the stages whose element type they have.
+_ZEROS = (("decode", "code"), ("other", "other"))
 
 
 def _bytes(steps: Expression, dtype: str) -> Expression:
     low, high = integer_range(dtype)
     return steps.max(low).min(high).to(dtype)
+
+
+def _decoded(codes: Expression, zero: Expression, scale: Expression) -> Expression:
+    return (codes.to("f32") - zero.to("f32")) * scale
 
 
 def _patterns() -> Iterator[tuple[tuple[str, ...], str, Expression]]:
@@ -39,15 +50,19 @@ def _patterns() -> Iterator[tuple[tuple[str, ...], str, Expression]]:
     yield ("sum",), "s32", X + OTHER
     yield ("scale",), "s32", X * OTHER
     yield ("scale",), "s32", X.to("f32") * OTHER
-    decoded = (OTHER.to("f32") - SECOND.to("f32")) * THIRD
-    yield ("other", "other_zero", "other_scale"), "f32", X + decoded
+    yield ("other", "other_zero", "other_scale"), "f32", X + _decoded(OTHER, SECOND, THIRD)
     scaled = (X.to("f32") * OTHER.to("f32")).apply("round")
     divided = (X.to("f32") / OTHER.to("f32")).to("f32").apply("round")
+    mine, others = ("decode_scale", "decode_zero"), ("other", "other_scale", "other_zero")
     for dtype in BYTES:
+        own, other = _decoded(X, SECOND, OTHER), _decoded(THIRD, FIFTH, FOURTH)
+        yield (*mine, *others), dtype, own + other
+        own, other = _decoded(X, FIFTH, FOURTH), _decoded(OTHER, THIRD, SECOND)
+        yield (*others, *mine), dtype, other + own
         yield ("scale",), "s32", _bytes(scaled, dtype)
         yield ("scale", "zero"), "s32", _bytes(scaled + SECOND, dtype)
-        yield ("step",), "f32", _bytes(divided, dtype)
-        yield ("step", "zero"), "f32", _bytes((divided + SECOND).apply("round"), dtype)
+        yield ("step",), "f32", divided.to(dtype)
+        yield ("step", "zero"), "f32", (divided + SECOND.to("f32")).to(dtype)
 
 
 #: By what a follower computes, the stages of its operands.
@@ -91,6 +106,11 @@ class Ending:
             self._take(follower)
         if self._cast:
             raise Decline("converts no sums without scaling them")
+        types = {name: tensor.dtype for name, tensor in self.stages.items()}
+        pairs = (("zero", dst.dtype), *((f"{x}_zero", types.get(y)) for x, y in _ZEROS))
+        if any(types.get(name, dtype) != dtype for name, dtype in pairs):
+            raise Decline("takes zero points of the type of their integers")
+        self.stages = {name: self.stages[name] for name in ORDER if name in self.stages}
         self.tensors = tuple(self.stages.values())
 
     def _take(self, follower: Follower) -> None:
@@ -104,10 +124,15 @@ class Ending:
         stages = None if does is None else self._stages(takes, follower.operands, does)
         if stages is None or not all(map(self._fits, stages, follower.operands)):
             raise Decline(f"cannot fuse {name} here")
-        for stage in stages or ([] if self._cast else ["bounds"]):
-            if ORDER.index(stage) < self._past:
-                raise Decline(f"cannot fuse {name} so late")
-            self._past = ORDER.index(stage) + 1
+        if takes in BYTES and self.stages.keys() >= {"scale", "zero"} and "step" not in self.stages:
+            self.stages["code"] = self.stages.pop("zero")  # not the last rounding
+            if self.stages["code"].dtype != takes:
+                raise Decline("takes zero points of the type of their integers")
+            self._past = ORDER.index("decode_zero")
+        places = [ORDER.index(stage) for stage in stages or ([] if self._cast else ["bounds"])]
+        if places and min(places) < self._past:
+            raise Decline(f"cannot fuse {name} so late")
+        self._past = max([place + 1 for place in places], default=self._past)
         self.stages |= dict(zip(stages, follower.operands, strict=True))
 
     def _stages(
@@ -146,14 +171,14 @@ class Ending:
 
     def _fits(self, stage: str, operand: VTensor) -> bool:
         """Return whether an operand has the dims and the element type that a stage needs."""
-        types = {"sum": ("s32",), "other": ("f32", *BYTES), "zero": (self.dst.dtype,)}
-        types["other_zero"] = BYTES
+        types = {"sum": ("s32",), "other": ("f32", *BYTES)}
+        types |= dict.fromkeys(("decode_zero", "other_zero", "zero"), BYTES)
         if operand.dtype not in types.get(stage, ("f32",)):
             return False
         if stage == "other":
             return dict(operand.dims) == dict(self.dst.dims)
         single = operand.num_elements == 1
-        if stage in ("zero", "other_zero", "other_scale"):
+        if stage.startswith(("zero", "decode", "other")):
             return single
         return single or dict(operand.dims) == self.columns
 

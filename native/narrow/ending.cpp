@@ -23,9 +23,22 @@ using Signed = std::int8_t __attribute__((vector_size(kLanes)));
 using Unsigned = std::uint8_t __attribute__((vector_size(kLanes)));
 
 // The stages in order; whether a stage has one element for each column, or one at all times.
-enum Place : std::size_t { kSum, kScale, kBias, kOther, kOtherZero, kOtherScale, kStep, kZero };
-constexpr std::array<const char *, 8> kNames{"sum",        "scale",       "bias", "other",
-                                             "other_zero", "other_scale", "step", "zero"};
+enum Place : std::size_t {
+    kSum,
+    kScale,
+    kCode,
+    kDecodeZero,
+    kDecodeScale,
+    kBias,
+    kOther,
+    kOtherZero,
+    kOtherScale,
+    kStep,
+    kZero
+};
+constexpr std::array<const char *, 11> kNames{
+    "sum",   "scale",      "code",        "decode_zero", "decode_scale", "bias",
+    "other", "other_zero", "other_scale", "step",        "zero"};
 
 // Load and store `count` elements, from element `first` on.
 template <class Of>
@@ -60,6 +73,16 @@ template <class To, class From>
     return bits - shift;
 }
 
+// Returns numbers that are rounded and to which a zero point is added: integers of a byte. NaN
+// becomes 0.
+[[gnu::always_inline]] inline Whole code(Vector value, bool is_signed, float zero) {
+    const float low = (is_signed ? -128.0F : 0.0F) - zero, high = low + 255.0F;
+    value = value < low ? all(low) : value;
+    value = value > high ? all(high) : value;
+    value = value == value ? value : all(-zero);
+    return rounded(value) + static_cast<std::int32_t>(zero);
+}
+
 template <class Item>
 void spread(Item *to, const Item *from, bool one, Index first, Index count) {
     for (Index i = 0; i < count; ++i) to[i] = one ? *from : from[first + i];
@@ -75,10 +98,11 @@ Ending::Type Ending::type_of(const std::string &name) {
 }
 
 Ending::Ending(const EndingCall &call, Index columns, Index elements)
-    : stages_{false, false, false, Type::none, type_of(call.dst), call.low, call.high} {
-    auto &[scaled, biased, divided, other, dst, low, high] = stages_;
+    : stages_{false, false, false, Type::none, Type::none, type_of(call.dst), call.low, call.high} {
+    auto &[scaled, biased, divided, code, other, dst, low, high] = stages_;
     demand(low <= high, "the bounds leave nothing");
     Index past = 0;
+    bool past_zero = false, decoded = false;
     for (const auto &[name, type, count] : call.stages) {
         const auto at = std::find(kNames.begin() + past, kNames.end(), name);
         demand(at != kNames.end(), "the stages have another order, or there is no such stage");
@@ -88,26 +112,34 @@ Ending::Ending(const EndingCall &call, Index columns, Index elements)
         const bool fits = place == kSum ? type == "s32"
                           : place == kOther ? byte || type == "f32"
                           : place == kOtherZero ? byte && other == type_of(type)
+                          : place == kCode ? byte
+                          : place == kDecodeZero ? byte && code == type_of(type)
                           : place == kZero ? byte && type == call.dst
                                            : type == "f32";
         demand(fits, "a stage has no operand of this element type");
-        const bool single = place == kOtherZero || place == kOtherScale || place == kZero;
+        const bool single = place == kOtherZero || place == kOtherScale || place == kZero ||
+                            (place >= kCode && place <= kDecodeScale);
         const Index most = single ? 1 : place == kOther ? elements : columns;
         demand(count == most || (count == 1 && place != kOther), "a stage's operand has another size");
         demand(place == kSum || place == kScale || scaled, "a stage is for scaled sums");
         const bool one = count == 1 && !single;
         if (place == kSum) one_sum_ = one;
         if (place == kScale) scaled = true, one_scale_ = one;
+        if (place == kCode) code = type_of(type);
+        if (place == kDecodeScale) decoded = true;
         if (place == kBias) biased = true, one_bias_ = one;
         if (place == kOther) other = type_of(type);
         if (place == kStep) divided = true, one_step_ = one;
         demand(place != kOtherScale || other == Type::u8 || other == Type::s8,
                "only bytes are scaled before they are added");
+        demand(place != kDecodeScale || past_zero, "only codes are decoded");
+        past_zero = place == kDecodeZero;
         slots_.push_back({name, count, byte ? 1U : 4U});
         places_.push_back(place);
     }
     const bool narrow = dst == Type::u8 || dst == Type::s8;
     demand(scaled ? dst != Type::s32 : dst == Type::s32, "sums are s32 unless they are scaled");
+    demand(code == Type::none || decoded, "codes are decoded");
     demand(narrow || !divided, "only what becomes bytes is divided");
     demand(scaled || (std::isinf(low) && std::isinf(high)), "sums have no bounds");
     slots_.push_back({"dst", elements, narrow ? 1U : 4U});
@@ -126,6 +158,11 @@ EndingOperands Ending::operands(void *const *addresses) const {
         case kSum: at.sum = static_cast<const std::int32_t *>(address); break;
         case kScale: at.scale = static_cast<const float *>(address); break;
         case kBias: at.bias = static_cast<const float *>(address); break;
+        case kCode: at.code = static_cast<float>(byte(stages_.code == Type::s8)); break;
+        case kDecodeZero:
+            at.decode_zero = static_cast<float>(byte(stages_.code == Type::s8));
+            break;
+        case kDecodeScale: at.decode_scale = *static_cast<const float *>(address); break;
         case kOther: at.other = address; break;
         case kOtherZero: at.other_zero = static_cast<float>(byte(stages_.other == Type::s8)); break;
         case kOtherScale: at.other_scale = *static_cast<const float *>(address); break;
@@ -157,6 +194,10 @@ template <bool kWhole>
                       load<Whole>(columns.shift, column, kLanes);
     if (!stages.scaled) return put(at.dst, to, count, sum);
     Vector value = as<Vector>(sum) * load<Vector>(columns.scale, column, kLanes);
+    if (stages.code != Type::none) {
+        const Whole codes = code(value, stages.code == Type::s8, at.code);
+        value = (as<Vector>(codes) - at.decode_zero) * at.decode_scale;
+    }
     if (stages.biased) value += load<Vector>(columns.bias, column, kLanes);
     if (stages.other == Type::f32) {
         value += load<Vector>(at.other, to, count);
@@ -170,12 +211,8 @@ template <bool kWhole>
     value = value > stages.high ? all(stages.high) : value;
     if (stages.dst == Type::f32) return put(at.dst, to, count, value);
     if (stages.divided) value /= load<Vector>(columns.step, column, kLanes);
-    const auto zero = static_cast<float>(at.zero);
-    const float low = (stages.dst == Type::s8 ? -128.0F : 0.0F) - zero, high = low + 255.0F;
-    value = value < low ? all(low) : value;
-    value = value > high ? all(high) : value;
-    value = value == value ? value : all(-zero);  // NaN becomes 0
-    put(at.dst, to, count, as<Signed>(rounded(value) + at.zero));
+    const Whole bytes = code(value, stages.dst == Type::s8, static_cast<float>(at.zero));
+    put(at.dst, to, count, as<Signed>(bytes));
 }
 
 void Ending::store(const EndingOperands &at, const EndingColumns &columns,

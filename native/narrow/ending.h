@@ -15,10 +15,12 @@
 namespace vtensor::narrow {
 
 // A stage's name, the element type of its operand, and how many elements that has. In order:
-// "sum", s32, is added to the sums; "scale", f32, multiplies them as f32; "bias", f32, is added;
+// "sum", s32, is added to the sums; "scale", f32, multiplies them as f32; "code", of bytes, is added
+// to the rounded product, which saturates, and "decode_zero" is subtracted from it again before
+// "decode_scale" multiplies; "bias", f32, is added;
 // "other", f32 or bytes like dst, is added, bytes minus "other_zero" times "other_scale"; then come
 // the bounds; "step", f32, divides; "zero" is added to the rounded quotient. An operand has one
-// element or one for each column; other_zero, other_scale and zero have one.
+// element or one for each column; code, zero, and the operands of decode and other have one.
 using Stage = std::tuple<std::string, std::string, Index>;
 
 struct EndingCall {
@@ -32,7 +34,7 @@ struct EndingOperands {
     const std::int32_t *sum;
     const float *scale, *bias, *step;
     const void *other;
-    float other_zero, other_scale;
+    float code, decode_zero, decode_scale, other_zero, other_scale;
     std::int32_t zero;
     void *dst;
 };
@@ -69,7 +71,7 @@ private:
     // The stages that there are.
     struct Stages {
         bool scaled, biased, divided;
-        Type other, dst;
+        Type code, other, dst;
         float low, high;
     };
     static Type type_of(const std::string &name);

@@ -18,6 +18,7 @@ from tests.libraries.processes import printed
 from tests.operators.harness import Array, Given, Outcome, check_pads, plain, run
 from vtensor.errors import NoInvokerError
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.graph import Graph
 from vtensor.runtime.session import Session
 
 BYTES = ("u8", "s8")
@@ -131,12 +132,22 @@ class Draw:
             calls.append((ops.DequantizeLinear(), [by(self.scale)]))
         elif kind == "cast":
             calls += [(ops.Cast("f32"), []), (ops.Mul(), [by(self.scale)])]
-        if kind in ("sums", "requantized"):
+        if kind == "requantized" and len(calls[-1][1]) == 2 and self.maybe():
+            whole, one = plain(self.integers(to, *dims.values()), " ".join(dims)), self.scale()
+            by_code = [plain(one, "", True), plain(self.integers(to), "", True)]
+            add = [
+                *by_code,
+                whole,
+                plain(self.scale(), "", True),
+                plain(self.integers(to), "", True),
+            ]
+            calls.append((ops.DequantizedAdd(), add))
+        elif kind in ("sums", "requantized"):
             return calls
-        if self.maybe():
+        if kind != "requantized" and self.maybe():
             bias = self.random.normal(size=one[column]).astype(np.float32)
             calls.append((ops.BiasAdd(), [plain(bias, column, constant=True)]))
-        if self.maybe():
+        if kind != "requantized" and self.maybe():
             other = self.random.normal(size=tuple(dims.values())).astype(np.float32)
             calls.append((ops.Add(), [plain(other, " ".join(dims))]))
         if self.maybe():
@@ -210,6 +221,33 @@ def test_what_is_not_a_number_becomes_0_and_what_is_too_large_saturates() -> Non
     [found] = fused(ops.MatMulInteger("K"), inputs, behind).values
     np.testing.assert_array_equal(found.ravel(), [0, 127, -128, 5])
     np.testing.assert_array_equal(found, defined(ops.MatMulInteger("K"), inputs, behind))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_residual_block_is_one_step(first: bool) -> None:
+    """Whether the residual is the first or the second operand of the sum."""
+    random = np.random.default_rng(3)
+
+    def scalar(value: float, dtype: type[np.generic]) -> tuple[Array, str]:
+        return np.array(value, dtype), ""
+
+    weights = random.integers(-128, 128, (32, 32, 3, 3)).astype(np.int8)
+    g = Graph("block")
+    x = g.input("x", {"N": 1, "C": 32, "H": 6, "W": 7}, "u8")
+    more = [(weights, "O I h w"), scalar(9, np.uint8), scalar(0, np.int8)]
+    y = g.add(ops.ConvInteger(pads=(1, 1, 1, 1)), x, *(g.constant(*one) for one in more))
+    scale, zero = g.constant(*scalar(1e-3, np.float32)), g.constant(*scalar(90, np.uint8))
+    made = g.add(ops.Requantize("u8"), y, scale, zero), scale, zero
+    other = x, g.constant(*scalar(2e-3, np.float32)), g.constant(*scalar(9, np.uint8))
+    y = g.add(ops.DequantizedAdd(), *((*other, *made) if first else (*made, *other)))
+    y = g.add(ops.QuantizeLinear("u8"), g.add(ops.Relu(), y), scale, zero)
+    g.output(y, "y")
+    feed = {"x": random.integers(0, 256, (1, 32, 6, 7)).astype(np.uint8)}
+    with Session(g, cache_dir=None) as session, Session(g, libraries=["numpy"]) as slow:
+        [found], [expected] = session.run(None, feed), slow.run(None, feed)
+        np.testing.assert_array_equal(found, expected)
+        assert [step.library for step in session.plan.steps].count("narrow") == 1
+        assert not [step for step in session.plan.steps if "pointwise" in step.kernels[0]]
 
 
 SCALAR = plain(np.array(0.5, np.float32), "", constant=True)

@@ -74,6 +74,11 @@ class Ending:
             return
         rate = 1 / np.sqrt(depth) / 3000
         self._stage("scale", np.abs(source.floats(*count) * rate).astype(np.float32) + 1e-9)
+        if source.random.random() < 0.3:
+            code = source.choice(*BYTES)
+            self._stage("code", source.integers(code, 1))
+            self._stage("decode_zero", source.integers(code, 1))
+            self._stage("decode_scale", np.abs(source.floats(1)))
         if source.random.random() < 0.5:
             self._stage("bias", source.floats(*count))
         other = source.choice("", "f32", *BYTES)
@@ -104,6 +109,10 @@ class Ending:
         if self.to == "s32":
             return sums
         value = sums.astype(np.float32) * by["scale"]
+        if "code" in by:
+            low, high = (np.iinfo(by["code"].dtype).min, np.iinfo(by["code"].dtype).max)
+            codes = np.clip(np.rint(value).astype(np.float64) + by["code"], low, high)
+            value = (codes - by["decode_zero"]).astype(np.float32) * by["decode_scale"]
         if "bias" in by:
             value = value + by["bias"]
         if "other_scale" in by:
