@@ -226,10 +226,13 @@ def _quantized_expression(
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
     # Eigen divides in f32. For types narrower than f32, the quotient rounded to the type equals the
-    # exact quotient rounded once.
+    # exact quotient rounded once. Zero points are f32, too; the conversion saturates.
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
-        steps = (steps + shift).apply("round")
+        steps = steps + shift.to("f32")
+        steps = steps.apply("round") if shift.dtype in FLOATS else steps
+    if op.to in eigen.SHORT:
+        return steps.to(op.to)
     low, high = integer_range(op.to)
     return steps.max(low).min(high).to(op.to)
 

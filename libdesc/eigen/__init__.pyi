@@ -39,6 +39,7 @@ from .moves import top as top
 from .moves import triangle as triangle
 from .normalizations import FRACTIONS as FRACTIONS
 from .normalizations import normalization as normalization
+from .program import SHORT as SHORT
 from .program import TYPES as TYPES
 from .recurrence import recurrent as recurrent
 from .reductions import NUMBERS as NUMBERS
