@@ -31,9 +31,11 @@ format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The wheel, and the one that redirects `import onnxruntime` to it.
 wheel: $(VENV)/installed
 	rm -rf build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
+	$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .ci/onnxruntime
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/repair build/wheel/*.whl dist
 
 # An editable install, so that Python sees the sources; it is made again when what it builds from changes.

@@ -30,12 +30,14 @@ class Preferences:
             operator's nodes.
         nodes: pins by node: for a node's name, the only library that may take the node, even if
             ``operators`` has another one.
+        wide: True if nodes in f16 are computed in f32, also where a library has a kernel in f16.
     """
 
     order: tuple[str, ...] | None = None
     barred: tuple[str, ...] = ()
     operators: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
+    wide: bool = False
 
     def check_nodes(self, graph: Graph) -> None:
         """Check that each pinned node is in the graph, and that its library has an invoker of its

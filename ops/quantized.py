@@ -320,6 +320,8 @@ def _beyond(low: float, high: float) -> Callable[[Match], dict[str, object] | No
         if match["s"].num_elements != 1 or match["to"] not in BYTES:
             return None
         scale, zero = np.float32(match.numbers["s"]), float(match.numbers.get("z", 0))
+        if not (np.isfinite(scale) and scale > 0):
+            return None
         bounds = match.parameters.get("low", low), match.parameters.get("high", high)
         first, last = (float(np.rint(np.float32(bound) / scale)) + zero for bound in bounds)
         least, most = integer_range(match["to"])

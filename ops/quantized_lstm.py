@@ -11,6 +11,7 @@ from libdesc import invoker, narrow
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import Array, wide
 from libdesc.routine import Routine
+from ops._codes import MICROSOFT, check_bytes, checked, wrong
 from ops.quantizelinear import dynamic_codes
 from ops.recurrent import (
     LSTM,
@@ -49,10 +50,10 @@ def _weights(node: NodeReader) -> list[VTensor]:
     cls = DynamicQuantizeLSTM
     w = by_gate(node, node.input(1, "dir F gate"), cls.gates, cls.places)
     r = by_gate(node, node.input(2, "dir state gate"), cls.gates, cls.places)
+    check_bytes(node, 1, 2)
+    for role, place in PARAMETERS.items():
+        checked(node, place, (w if role == "w_zero" else r).dtype if "zero" in role else "")
     parameters = [_parameter(node, place, w) for place in PARAMETERS.values()]
-    for weights, zero in zip((w, r), parameters[2:], strict=True):
-        if weights.dtype != zero.dtype:
-            raise node.refuse(f"weights of {weights.dtype} have zero points of {zero.dtype}")
     return [_signed(node, t) for t in (w, r, *parameters)]
 
 
@@ -70,8 +71,6 @@ def _parameter(node: NodeReader, place: int, w: VTensor) -> VTensor:
     ONNX Runtime's has one for each direction, or for each unit of each gate.
     """
     t, sizes = node.input(place), {dim: w.size(dim) for dim in ("dir", "gate", "unit")}
-    if t.dtype == "f32" and t.constant and not _are_scales(node.constant(place)):
-        raise node.refuse(f"input {place}, scales, has numbers that are not positive and finite")
     if list(t.dims.values()) == [sizes["dir"]]:
         alone = node.reshape(t, {"dir": sizes["dir"], "gate": 1, "unit": 1})
         return node.ahead(
@@ -79,13 +78,8 @@ def _parameter(node: NodeReader, place: int, w: VTensor) -> VTensor:
         )
     if list(t.dims.values()) == [sizes["dir"], sizes["gate"] * sizes["unit"]]:
         return by_gate(node, node.input(place, "dir gate"), sizes["gate"], LSTM.places)
-    raise node.refuse(
-        f"input {place}, {t.summary()}: neither one for each direction nor for each unit and gate"
-    )
-
-
-def _are_scales(values: Array) -> bool:
-    return bool((np.isfinite(values) & (values > 0)).all())
+    remedy = "give it one element for each direction, or one for each unit of each gate as well"
+    raise wrong(node, place, f"does not fit weights of {w.summary()}", remedy)
 
 
 @dataclass(frozen=True)
@@ -140,9 +134,12 @@ class DynamicQuantizeLSTM(Recurrent):
         return self.dispatched(ctx, x, w, r, w_scale, r_scale, w_zero, r_zero, *more)
 
 
-declare_network(
-    DynamicQuantizeLSTM, Spelling("com.microsoft::DynamicQuantizeLSTM", 1, _read, _names)
-)
+declare_network(DynamicQuantizeLSTM, Spelling(f"{MICROSOFT}DynamicQuantizeLSTM", 1, _read, _names))
+
+
+def _codes(values: Array) -> tuple[Array, Array, Array]:
+    """Return numbers quantized in f32, the scale and the zero point."""
+    return dynamic_codes(values.astype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ class _QuantizedCell(Cell):
         """Return ``values``, quantized, times the weights of gate number ``which``."""
         scale = self.x_scale
         if side == 1:
-            codes, scale, zero = dynamic_codes(values)
+            codes, scale, zero = _codes(values)
             values = codes - zero
         exact = values.astype(np.int64) @ self.weights[side][which].T
         return np.asarray(exact.astype(np.float32) * (scale * self.scales[side][which]))
@@ -181,7 +178,7 @@ def _run_quantized(
     """
     times, batch, shape = len(x), np.arange(x.shape[1]), (len(weights[0]), x.shape[1])
     lengths = np.clip(more.get("lengths", np.full(len(batch), times)), 0, times)
-    codes, x_scale, zero = dynamic_codes(x[: lengths.max(initial=0)])
+    codes, x_scale, zero = _codes(x[: lengths.max(initial=0)])
     y = np.zeros((times, *shape, weights[1].shape[-1]), x.dtype)
     last = [more.get(name, np.zeros(y.shape[1:], x.dtype)).copy() for name in op.states]
     for d, plain in enumerate(cells(op, weights[0], weights[1], more)):

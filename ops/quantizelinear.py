@@ -230,6 +230,7 @@ def _quantized_expression(
     steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
         steps = steps + shift.to("f32")
+        steps = steps.apply("round") if shift.dtype in FLOATS else steps
     if op.to in eigen.SHORT:
         return steps.to(op.to)
     low, high = integer_range(op.to)

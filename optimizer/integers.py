@@ -92,28 +92,28 @@ class _Code(NamedTuple):
 
     Attributes:
         dtype: the element type of the integers.
-        scale, zero: the scale and the zero point, as tuples of numbers.
-        dims: the dims along which one of them varies.
+        key: the elements of the scale and of the zero point.
+        dims: the dims along which one of them varies; empty if both are one number.
+        scale, zero: the least scale, and the first zero point.
     """
 
     dtype: str
-    scale: tuple[float, ...]
-    zero: tuple[float, ...]
+    key: tuple[bytes, bytes]
     dims: tuple[str, ...]
+    scale: float
+    zero: float
 
     def integer(self, number: float) -> float | None:
         """Return the integer that stands for exactly this number; None if there is none."""
-        low, high = integer_range(self.dtype)
-        [scale], [zero] = self.scale, self.zero
-        step = round(number / scale) + zero if abs(number) < scale * 2.0**31 else low - 1
-        exact = np.float32((step - zero) * scale) == np.float32(number)
-        return step if exact and low <= step <= high else None
+        step = self.nearest(number)
+        exact = np.float32((step - self.zero) * self.scale) == np.float32(number)
+        return step if exact else None
 
     def nearest(self, number: float) -> float:
         """Return the integer to which a number is quantized."""
         low, high = integer_range(self.dtype)
-        [scale], [zero] = self.scale, self.zero
-        return float(min(max(np.rint(np.float32(number) / np.float32(scale)) + zero, low), high))
+        steps = float(np.rint(np.float32(number) / np.float32(self.scale))) + self.zero
+        return min(max(steps, low), high)
 
 
 @dataclass(eq=False)
@@ -253,9 +253,9 @@ class _Narrowing:
             if encodes is None or encodes.back or maker is None or not _decodes(maker):
                 continue
             code = self._code(node)
-            if code is None or code != self._code(maker) or min(code.scale) < MIN_SCALE:
+            if code is None or code != self._code(maker):
                 continue
-            if self._pinned(node) or self._pinned(maker) or code.dtype not in NARROW:
+            if self._pinned(node) or self._pinned(maker):
                 continue
             integers, value = maker.inputs[0], node.outputs[0]
             if self.readers.delivered(value):
@@ -281,7 +281,7 @@ class _Narrowing:
         every = self.readers.every(value)
         kept = self.readers.delivered(value)
         if kept or len(every) > 1:
-            if code is None or code.dtype not in NARROW or self._pinned(node):
+            if code is None or self._pinned(node):
                 return
             for at, reader in enumerate(every):
                 if kept or at:
@@ -289,7 +289,7 @@ class _Narrowing:
             if not kept:
                 yield node
             return
-        if code is None or code.dtype not in NARROW or not every or self._pinned(node):
+        if code is None or not every or self._pinned(node):
             return
         [mover] = every
         taken = self._taken(mover)
@@ -437,21 +437,26 @@ class _Narrowing:
     # The graph
 
     def _code(self, node: Node) -> _Code | None:
-        """Return how a quantization or dequantization encodes numbers; None unless by constants."""
+        """Return how a quantization or dequantization encodes numbers in bytes; None unless by
+        constants, and by scales above 0.
+        """
         back = _decodes(node)
         integers = self.graph.values[node.inputs[0] if back else node.outputs[0]].dtype
         rows = list[Array]()
-        for name in node.inputs[1:]:
+        for name in node.inputs[1:] if integers in NARROW else ():
             origin = self.constants.origins().get(name)
             if origin is None or isinstance(origin, SymbolicArray):
                 return None
             rows.append(np.asarray(self.constants[name]))
-        if rows[0].dtype != np.float32 or getattr(node.op, "precision", ""):
+        scale, zero = (*rows, np.zeros(1, np.int8), np.zeros(1, np.int8))[:2]
+        if scale.dtype != np.float32 or getattr(node.op, "precision", "") or not scale.size:
             return None
+        if not (np.isfinite(scale) & (scale > MIN_SCALE)).all():
+            return None  # the operator may decrease, or may not be undone
         dims = [d for n in node.inputs[1:] for d, s in self.graph.values[n].dims.items() if s != 1]
-        scale, zero = (*rows, np.zeros(1, np.int8))[:2]
-        steps, origins = (tuple(row.astype(np.float64).reshape(-1)) for row in (scale, zero))
-        return _Code(integers, steps, origins, tuple(dict.fromkeys(dims)))
+        key = scale.tobytes(), zero.astype(np.float64).tobytes()
+        numbers = float(scale.min()), float(zero.reshape(-1)[0])
+        return _Code(integers, key, tuple(dict.fromkeys(dims)), *numbers)
 
     def _pinned(self, node: Node) -> bool:
         return self.preferences.pinned(node.name, info_of(node.op).name) is not None
@@ -498,8 +503,8 @@ class _Narrowing:
         """
         if merge:
             self._merge(back=True)
-        nodes, last = dict[str, Node](), len(self.places)
-        for node in sorted(self._nodes(), key=lambda node: self.places.get(node.name, last)):
+        nodes, end = dict[str, Node](), len(self.places)
+        for node in sorted(self._nodes(), key=lambda node: self.places.get(node.name, end)):
             waiting = [node]
             while waiting:
                 last = waiting[-1]

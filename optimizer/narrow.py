@@ -5,9 +5,9 @@
 A *product* is a node that is linear in an operand and adds many terms up for each element. Every
 product with a native kernel in bf16 reads and makes bf16; kernels add up in f32. Nodes that have
 kernels in both types are in bf16 if that saves conversions: a minimum cut decides, whatever the
-sizes are. Nodes that make other types than floats, and discontinuous ones, stay in f32. Constants
-are rounded once, when they are read; only those of products and of biases after them are, if
-kernels take the others in f32.
+sizes are. Other types than floats, discontinuous nodes, normalizations and exponentials over a dim
+stay in f32: rounded operands of these would err most. Constants are rounded once, when they are
+read; only those of products and of biases after them are, if kernels take the others in f32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import Context, info_of, run_compute
 from vtensor.language.tensor import VTensor
-from vtensor.language.traits import Cost, Jumps, Linear
+from vtensor.language.traits import Cost, Jumps, Linear, Stretches
 
 #: The element type that is narrowed, and the type that it becomes.
 WIDE, NARROW = "f32", "bf16"
@@ -53,7 +53,7 @@ def narrow(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     links = {link.value: link for link in _links(graph, able, sides)}
     nodes = {name: graph.nodes[name] for name in able}
     chosen = fewest(links.values(), _NARROW_SIDE, _WIDE_SIDE) | {_NARROW_SIDE}
-    chosen = with_followers(nodes, sides, links, chosen)
+    chosen = with_followers(nodes, sides, links, chosen, views=False)  # libraries fuse casts
     changed = [name for name in able if sides.get(name, name) in chosen]
     pairs = frozenset((name, value) for name in changed for value in able[name])
     constants = Computed(graph.constants)
@@ -67,6 +67,16 @@ def _is_product(node: Node) -> bool:
     """
     cost = info_of(node.op).trait(Cost)
     return info_of(node.op).trait(Linear) is not None and cost is not None and callable(cost.count)
+
+
+def _needs_digits(node: Node) -> bool:
+    """Return whether a node stays in f32: it is discontinuous, scales by statistics of its input,
+    or computes exponentials over a dim.
+    """
+    info = info_of(node.op)
+    scales = info.trait(Linear) is not None and not _is_product(node)
+    stretches = info.trait(Stretches) is not None and not info.elementwise
+    return scales or stretches or info.trait(Jumps) is not None
 
 
 def _ends_product(node: Node, makers: Mapping[str, Node]) -> bool:
@@ -92,7 +102,7 @@ def _kept(
     info, [inputs, outputs] = info_of(node.op), operands_of(graph, node)
     wide = [name for name in node.inputs if graph.values[name].dtype == WIDE]
     variable = [name for name in wide if name not in graph.constants]
-    if not variable or info.structural == "cast" or info.trait(Jumps) is not None:
+    if not variable or info.structural == "cast" or _needs_digits(node):
         return None
     if any(value.dtype != WIDE for value in outputs):
         return None

@@ -92,6 +92,7 @@ def import_passes() -> None:
     names = dict.fromkeys(chain.from_iterable(LEVELS.values()))
     modules = [PASSES.get(name, f"optimizer.{name}").partition(":")[0] for name in names]
     for module in (*modules, "optimizer.choice.bound", "resolver.evaluate", "resolver.extend"):
+        checkpoint()
         with importing:
             import_module(module)
 

@@ -29,6 +29,7 @@ from vtensor.language.operators import OPERATORS, Context, info_of, label_of, ru
 from vtensor.language.records import dataclass, replace
 from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import Option, VTensor
+from vtensor.language.traits import VIEWS
 
 #: The element types that are widened, and the type that they become.
 NARROW = ("f16", "bf16")
@@ -71,8 +72,10 @@ def _wide_nodes(graph: Graph, preferences: Preferences) -> dict[str, str]:
     Casts between a narrow type and f32 are among the wide nodes.
     """
     touching = {node.name: node for node in graph.nodes.values() if any(_narrow_of(graph, node))}
+    barred = {"f16"} if preferences.wide else set[str]()
     native = {
         name: has_kernel(name, node.op, *operands_of(graph, node), preferences)
+        and (bool(info_of(node.op).structural) or barred.isdisjoint(_types(graph, node)))
         for name, node in touching.items()
     }
     if all(native.values()):
@@ -93,6 +96,11 @@ def _wide_nodes(graph: Graph, preferences: Preferences) -> dict[str, str]:
     }
 
 
+def _types(graph: Graph, node: Node) -> Iterator[str]:
+    """Yield the element types of a node's operands."""
+    return (graph.values[name].dtype for name in (*node.inputs, *node.outputs))
+
+
 def _note(graph: Graph, node: Node) -> str:
     """Return the note on conversions that are there because of a node without a narrow kernel."""
     narrow = graph.values[next(_narrow_of(graph, node))].dtype
@@ -107,6 +115,7 @@ def with_followers(
     sides: Mapping[str, str],
     links: Mapping[str, Link],
     chosen: set[str],
+    views: bool = True,
 ) -> set[str]:
     """Add to ``chosen`` the element-wise and structural nodes that follow nodes in it, if that
     causes no conversion, and return it. Libraries fuse such a node into the node before it.
@@ -116,10 +125,13 @@ def with_followers(
         sides: the sides of the nodes that cannot choose.
         links: the edges of the cut, by value.
         chosen: the nodes on one side, with the name of that side.
+        views: True adds also nodes that only give memory other dims.
     """
     for name, node in nodes.items():
         info, operands = info_of(node.op), dict.fromkeys((*node.inputs, *node.outputs))
         if name in sides or not (info.elementwise or info.structural):
+            continue
+        if info.structural in VIEWS and not views:
             continue
         near = [links[value] for value in operands if value in links]
         after = all(links[value].maker in chosen for value in node.inputs if value in links)
@@ -142,7 +154,7 @@ def operands_of(graph: Graph, node: Node) -> tuple[list[VTensor], list[VTensor]]
 
 def _changes_width(graph: Graph, node: Node) -> bool:
     """Return whether a node is a cast between a narrow type and f32."""
-    types = {graph.values[name].dtype for name in (*node.inputs, *node.outputs)}
+    types = {*_types(graph, node)}
     return info_of(node.op).structural == "cast" and WIDE in types and types <= {WIDE, *NARROW}
 
 

@@ -143,7 +143,7 @@ def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> d
         "operator": node.op_name,
         "library": variant.library,
         "merged": [gone for gone, into in graph.merged.items() if into == node.name],
-        "note": graph.notes.get(node.name),
+        "notes": graph.notes_of(node),
         "kernel": variant.kernel or None,
         "ns": variant.ns,
         "basis": variant.basis,

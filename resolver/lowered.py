@@ -400,6 +400,20 @@ class LoweredGraph:
         """The nodes that are not Transforms."""
         return tuple(node for node in self.nodes if isinstance(node, OpNode))
 
+    def notes_of(self, node: OpNode) -> list[str]:
+        """Return why a node and its followers are there, as far as the model lacks them."""
+        names = (node.name, *(follower.name for follower in node.followers))
+        return [self.notes[name] for name in names if name in self.notes]
+
+    @cached_property
+    def overflows(self) -> bool:
+        """True if a node computes in f16, whose numbers become infinite from 65520 on."""
+        return any(
+            not info_of(node.op).structural
+            and any(self.values[name].dtype == "f16" for name in node.outputs)
+            for node in self.operators
+        )
+
     @cached_property
     def inexact(self) -> bool:
         """True if a node is approximate: its results differ from strict ones by more than the order

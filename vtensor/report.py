@@ -144,10 +144,10 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
         yield Line(_kind(step), _row(str(number), cells, widths))
         if isinstance(step.node, TransformNode):
             yield from _whys(step.node.reasons)
-        elif step.node.name in plan.graph.notes:
-            yield Line("why", f"       why: {plan.graph.notes[step.node.name]}")
-        elif not step.kernels:
+            continue
+        if not step.kernels:
             yield Line("note", f"       {_moves_nothing(plan, step)}")
+        yield from (Line("why", f"       why: {text}") for text in plan.graph.notes_of(step.node))
     yield Line("", "")
     yield from summary_lines(plan)
 
@@ -436,7 +436,7 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
     if isinstance(step.node, TransformNode):
         row["reasons"] = [_reason_dict(reason) for reason in step.node.reasons]
     else:
-        row["note"] = plan.graph.notes.get(step.node.name)
+        row["notes"] = plan.graph.notes_of(step.node)
         row["forces"] = [] if step.kernels else [node.name for node in _forced(plan, step)]
         row["refused"] = [
             {"library": r.library, "priority": r.priority, "reason": r.reason}

@@ -21,6 +21,8 @@ from typing import Any
 from eval.figures.latency import like_for_like
 from eval.figures.timing import SESSION, TOLERANT
 from eval.kernels.forms import logs_of
+from eval.narrow import BF16, US
+from eval.narrow import logs_of as narrow_logs
 from eval.store import RESULTS, Row, instructions
 
 README = Path(__file__).parents[2] / "README.md"
@@ -101,6 +103,30 @@ def raced(group: str) -> Callable[[Iterable[Row]], Ratios]:
     return ratios
 
 
+def narrowed(kind: str, ours: str) -> Callable[[Iterable[Row]], Ratios]:
+    """Return a function from rows of ``eval.narrow`` to each peer's ratios on one kind of networks.
+
+    Args:
+        kind: a key of ``eval.narrow.KINDS``.
+        ours: the name of one of VTensor's engines in the rows.
+    """
+
+    def ratios(rows: Iterable[Row]) -> Ratios:
+        races: dict[object, dict[str, Row]] = {}
+        for row in rows:
+            if row["kind"] == kind:
+                key = row["model"], row["conversion"], row["rows"]
+                races.setdefault(key, {})[row["engine"]] = row
+        return by_peer(
+            (peer, math.exp(-float(logs.mean())))
+            for race in races.values()
+            for peer in PEERS
+            if (logs := narrow_logs(race, ours, (peer,))) is not None
+        )
+
+    return ratios
+
+
 def inverse(*columns: str) -> Callable[[Iterable[Row]], Ratios]:
     """Return a function from measured rows to ratios, each 1 divided by a number in the row.
 
@@ -136,6 +162,22 @@ QUESTIONS = (
     ),
     Question("Models of today, default settings", "today", "eval.today", raced("f32")),
     Question("The same, OpenVINO as installed (bf16)", "today", "eval.today", raced("default")),
+    Question(
+        '`precision="bf16"`, OpenVINO as installed (bf16)',
+        "narrow",
+        "eval.narrow",
+        narrowed("bf16", BF16),
+    ),
+    Question(
+        "Networks that ONNX Runtime's quantiser made 8 bits wide",
+        "narrow",
+        "eval.narrow",
+        narrowed("int8", US),
+    ),
+    Question("Networks converted to f16", "narrow", "eval.narrow", narrowed("f16", US)),
+    Question(
+        "Language models with weights of 4 bits", "narrow", "eval.narrow", narrowed("bits4", US)
+    ),
     Question(
         "Convolutional models of today, `tune=True`",
         "forms_today",

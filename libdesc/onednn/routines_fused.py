@@ -61,6 +61,9 @@ class FusingRoutine(OneDnnRoutine):
         """
         does = follower.expression(X, [OTHER] * len(follower.operands))
         _, out, order = self.core[-1]
+        widens = does is not None and matched(does, X.to("f32")) is not None
+        if widens and out.dtype == "f32" and self.heavy:
+            return  # all that precedes is computed in f32
         if self.end is not None:
             raise Decline(f"{self.family} fuses nothing after bounds or gelu")
         if does is not None and len(follower.operands) == 1 and (alg := binary(does)):
@@ -69,7 +72,8 @@ class FusingRoutine(OneDnnRoutine):
             if alg == "add" and not self.follows and dict(tensor.dims) == {dim: out.dims.get(dim)}:
                 self.follower_operands["bias"] = tensor
                 return
-            if _broadcasts(tensor, out):
+            types = (out.dtype, self.core[0].tensor.dtype)
+            if tensor.dtype in types and _broadcasts(tensor, out):
                 name = f"post{len(self.chain)}_src1"
                 self.follower_operands[name] = tensor
                 self.chain.append((alg, name))
@@ -207,12 +211,8 @@ class FusingRoutine(OneDnnRoutine):
 
 
 def _broadcasts(tensor: VTensor, out: VTensor) -> bool:
-    """Return whether an operand can be repeated to the dims of the output, and has the output's
-    element type.
-    """
-    return tensor.dtype == out.dtype and all(
-        is_one(size) or size in (out.dims.get(dim), 1) for dim, size in tensor.dims.items()
-    )
+    """Return whether an operand can be repeated to the dims of the output."""
+    return all(is_one(size) or size in (out.dims.get(dim), 1) for dim, size in tensor.dims.items())
 
 
 def bounded(attr: Attr, high: float) -> Attr:

@@ -629,26 +629,33 @@ private:
                                                : code(from, row, rows, at.scratch);
                 }
             });
-            const Index panels = (own_.outputs + kWidth - 1) / kWidth, work = copies * own_.outputs;
-            eigen::parallel(panels, work, [&](Index begin, Index end) {
-                if (multiply_codes_ != nullptr) {
-                    for (Index panel = begin; panel < end; ++panel)
-                        multiply_as_integers(at, rows, panel * kWidth);
-                    return;
-                }
-                for (Index k = 0; k < own_.depth; k += deep_) {
-                    for (Index panel = begin; panel < end; ++panel)
-                        multiply(at, rows, k, panel * kWidth);
-                }
+            const Index panels = (own_.outputs + kWidth - 1) / kWidth;
+            const Index shares = std::min(threads_, panels);  // each has scratch memory of its own
+            eigen::parallel(shares, copies * own_.outputs, [&](Index begin, Index end) {
+                for (Index share = begin; share < end; ++share)
+                    multiply_share(at, rows, panels * share / shares, panels * (share + 1) / shares,
+                                   at.scratch + copied_ + share * room_);
             });
             at.x += copies;
             at.dst += rows * own_.outputs;
         }
     }
 
+    // Multiplies rows by the outputs of panels `begin` .. `end` (exclusive).
+    void multiply_share(const Operands &at, Index rows, Index begin, Index end, float *room) const {
+        if (multiply_codes_ != nullptr) {
+            for (Index panel = begin; panel < end; ++panel)
+                multiply_as_integers(at, rows, panel * kWidth, room);
+            return;
+        }
+        for (Index k = 0; k < own_.depth; k += deep_) {
+            for (Index panel = begin; panel < end; ++panel)
+                multiply(at, rows, k, panel * kWidth, room);
+        }
+    }
+
     // Multiplies numbers of rows, from `first` on, by the weights of kWidth outputs.
-    void multiply(const Operands &at, Index rows, Index first, Index output) const {
-        float *const panel = at.scratch + copied_ + omp_get_thread_num() * room_;
+    void multiply(const Operands &at, Index rows, Index first, Index output, float *panel) const {
         const Index begin = first / own_.parts;
         const Index end = std::min(own_.words, begin + deep_ / own_.parts);
         widen<kBits, Zero>(at, own_, output, begin, end, panel);
@@ -687,9 +694,8 @@ private:
     }
 
     // Multiplies rounded rows by the codes of kWidth outputs.
-    void multiply_as_integers(const Operands &at, Index rows, Index output) const {
+    void multiply_as_integers(const Operands &at, Index rows, Index output, float *words) const {
         const Index bytes = own_.words * own_.parts;
-        float *const words = at.scratch + copied_ + omp_get_thread_num() * room_;
         float *const scales = words + own_.words * kWidth, *const zeros = scales + own_.blocks * kWidth;
         float *const sums = zeros + own_.blocks * kWidth;
         for (Index half = 0; half < kWidth; half += kLanes) {

@@ -15,7 +15,6 @@ from weakref import ref
 
 import numpy as np
 
-from libdesc.numpy.casts import cast
 from ptensor.pages import contiguous, lasting, passing, reused
 from vtensor.language.dtype import numpy_dtype
 
@@ -265,6 +264,8 @@ class _Decoded(Original):
 
 def _numbers(given: Original, scale: Array, zero: Array, dtype: str) -> Array:
     """Return a read-only array of (integer - zero) * scale in a float type, for short use."""
+    from libdesc.numpy.casts import cast  # a session with a cached plan may need no library's code
+
     array = passing(given.shape, numpy_dtype(dtype))
     with np.errstate(all="ignore"):  # a scale may be so large that a product is infinite
         exact = given.now().astype(np.float64) - zero.astype(np.float64)

@@ -23,9 +23,12 @@ from tests.libraries.golden import Golden
 from tests.libraries.scratch import scratch_registry
 from tests.optimizer.clocks import Drawn
 from vtensor import Graph, Session, save_onnx
+from vtensor.benchmark.peer import peer_at
+from vtensor.commands.bench import PEERS
 from vtensor.language.operators import OPERATORS
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning import tuned
+from vtensor.runtime.planning.tolerance import has_instructions
 from vtensor.runtime.tuning import tuner as tuning
 
 TOY = Path(__file__).parents[1] / "libraries" / "toy"
@@ -45,6 +48,12 @@ def test_libs_lists_every_library_with_its_origin() -> None:
         assert row["origin"]
         assert f"{row['origin']}: {row['description']}" in ran.stdout
     assert {row["name"] for row in data["libraries"]} == set(registry().libraries)
+    faster = data["faster_than_f32"]
+    for dtype, row in faster.items():
+        assert registry().libraries[row["library"]].speedups()[dtype][0] == row["instructions"]
+    first = ran.stdout.splitlines()[0]
+    assert first.startswith("this processor multiplies faster than in f32 in ")
+    assert all(f"{dtype} by {row['instructions']}" in first for dtype, row in faster.items())
 
 
 def library(file: Path, *lines: str, module: str = "", priority: int = 1) -> Path:
@@ -233,7 +242,9 @@ def convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_frontier_has_time_and_error_of_each_plan(convolutions: Path, tmp_path: Path) -> None:
     svg, plans = tmp_path / "small.svg", tmp_path / "plans"
     asked = ("frontier", convolutions, "--tolerances", "1e-12,1e-3,0", "--runs", 2, "--threads", 1)
-    ran = vtensor(*asked, "-o", svg, "--plans", plans)
+    narrow = ["bf16"] if has_instructions("bf16") else []
+    peers = [] if peer_at(PEERS["onnxruntime"]).absent() else ["onnxruntime"]
+    ran = vtensor(*asked, "-o", svg, "--plans", plans, "--peers", ",".join(peers))
     assert ran.exit_code == 0, ran.output
     assert "small: 2 runs of each plan on 1 thread" in ran.stdout
     assert re.search(r"0, 1e-12( \*)? +\d+\.\d{3} +1\.00 +strict +\d+\.\d +\d +0 of \d", ran.stdout)
@@ -241,11 +252,17 @@ def test_frontier_has_time_and_error_of_each_plan(convolutions: Path, tmp_path: 
     shown = rf"1e-3( \*)? +\d+\.\d{{3}} +\d\.\d\d +{off} +{off} +\d+\.\d +\d +3 of \d"
     assert re.search(rf"{shown} +\d x winograd F\(", ran.stdout)
     files = [plans / "small.0.toml", plans / "small.1e-3.toml"]
-    assert sorted(plans.iterdir()) == files
-    assert ran.stdout.startswith("".join(f"wrote {file}\n" for file in (*files, svg)))
+    others = [plans / f"small.{name}.toml" for name in narrow]
+    assert sorted(plans.iterdir()) == sorted([*files, *others])
+    assert ran.stdout.startswith("".join(f"wrote {file}\n" for file in (*files, *others, svg)))
     drawn = ElementTree.parse(svg).iterfind(".//{*}g[@class='point']")
-    assert [point.findtext("{*}text") for point in drawn] == ["0, 1e-12", "1e-3"]
-    strict, approximate = data_of(*asked)["points"]
+    names = [(point.findtext("{*}text") or "").split(" 1.")[0] for point in drawn]
+    assert names == [*peers, "0, 1e-12", "1e-3", *narrow]
+    strict, approximate, *rounded = data_of(*asked, "--peers", "")["points"]
+    for point in rounded:
+        assert (point["precision"], point["tolerances"]) == ("bf16", [])
+        assert 1e-4 < point["error"] < 0.05
+        assert sum(point["forms"].values()) == 3
     assert (strict["tolerances"], strict["error"], strict["forms"]) == ([0.0, 1e-12], 0.0, {})
     assert 0 < approximate["error"] < 1e-3
     assert sum(approximate["forms"].values()) == 3

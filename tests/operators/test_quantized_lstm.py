@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
+from libdesc.narrow import native
 from tests.libraries.processes import printed
 from vtensor import Session
 from vtensor.errors import VTensorError
@@ -38,7 +39,8 @@ OPTIONS: dict[str, Mapping[str, Any]] = {
     "functions": {"activations": ["HardSigmoid", "Softsign", "Relu"]},
     "other functions": {
         "activations": ["Elu", "Softplus", "ScaledTanh"],
-        "activation_alpha": [0.5],
+        "activation_alpha": [0.5, 0.9],
+        "activation_beta": [0.7],
     },
 }
 
@@ -220,11 +222,11 @@ def test_numbers_that_are_not_finite(number: float) -> None:
 @pytest.mark.parametrize(
     ("part", "array", "text"),
     [
-        ("w_scale", np.array([0.0], np.float32), "not positive and finite"),
-        ("w_scale", np.array([np.nan], np.float32), "not positive and finite"),
-        ("r_scale", np.array([-1.0], np.float32), "not positive and finite"),
-        ("r_scale", np.array([1.0, 1.0], np.float32), "neither one for each direction"),
-        ("w_zero_point", np.array([0], np.uint8), "weights of s8 have zero points of u8"),
+        ("w_scale", np.array([0.0], np.float32), "has the scale 0"),
+        ("w_scale", np.array([np.nan], np.float32), "has the scale nan"),
+        ("r_scale", np.array([-1.0], np.float32), "has the scale -1"),
+        ("r_scale", np.array([1.0, 1.0], np.float32), "does not fit weights"),
+        ("w_zero_point", np.array([0], np.uint8), "is a zero point of integers of type s8"),
         ("w_quantized", np.zeros((1, 10, 22), np.int8), "no 4 gates"),
         ("w_quantized", np.zeros((1, 9, 24), np.int8), "F"),
         ("r_quantized", np.zeros((1, 6, 20), np.int8), "unit"),
@@ -234,3 +236,31 @@ def test_wrong_weights_are_refused(part: str, array: Array, text: str) -> None:
     proto = with_weights(quantised("plain", False), {part: array})
     with pytest.raises(VTensorError, match=text):
         Session(proto, cache_dir=None)
+
+
+#: A kernel's network: five steps of two sequences.
+NETWORK = ("lstm", "forward", 5, 2, 3, 4, [(f, 0.0, 0.0) for f in ("sigmoid", "tanh", "tanh")])
+
+
+@pytest.mark.parametrize(
+    ("changes", "given", "instructions", "text"),
+    [
+        ({0: "gru", 6: NETWORK[6][:2]}, [], "", "only an LSTM"),
+        ({1: "up"}, [], "", "no such direction"),
+        ({1: "bidirectional"}, [], "", "number of functions"),
+        ({2: -1}, [], "", "negative"),
+        ({3: 1 << 40, 5: 1 << 40}, [], "", "overflow"),
+        ({4: (1 << 63) - 2}, [], "", "overflow"),
+        ({}, ["bias", "bias"], "", "given twice"),
+        ({}, ["lengths"], "", "4 or 8 bytes"),
+        ({}, [], "neon", "no kernels with the instructions neon"),
+    ],
+)
+def test_native_code_refuses(
+    changes: Mapping[int, Any], given: list[str], instructions: str, text: str
+) -> None:
+    network: Any = [changes.get(at, value) for at, value in enumerate(NETWORK)]
+    with pytest.raises(ValueError, match=text):
+        native.load().dynamic_lstm(
+            instructions or native.instructions(), (*network, 0.0, False, False), given, 0
+        )

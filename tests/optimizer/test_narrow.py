@@ -22,6 +22,7 @@ from optimizer.joint import timed_variants
 from optimizer.narrow import narrow
 from resolver.errors import Share
 from resolver.lowered import OpNode
+from tests.libraries.command import data_of, vtensor
 from tests.libraries.processes import printed
 from tests.optimizer.clocks import Drawn
 from tests.optimizer.graphs import extended_of
@@ -85,8 +86,9 @@ def test_a_convolutional_network_is_converted_at_its_ends() -> None:
         steps = session.plan.steps
         values = session.plan.graph.values
         inner = [step for step in steps if not (step.is_transform or step.op == "Cast")]
-        stored = {values[name].dtype for step in inner for name in step.node.outputs}
+        stored = {values[name].dtype for step in inner[:-1] for name in step.node.outputs}
         assert stored == {"bf16"}
+        assert inner[-1].op == "MatMul + BiasAdd + Cast"
         assert sum("Cast" in step.op for step in steps) == 2
         assert len(session.conversions) <= 1
 
@@ -159,14 +161,17 @@ def test_a_graph_without_products_is_the_same_object() -> None:
 
 
 @pytest.mark.usefixtures("computing")
-def test_parameters_of_a_normalization_stay_wide() -> None:
+def test_statistics_stay_wide() -> None:
     graph = narrow(graph_of(transformer("f32")))
-    nodes = [node for node in graph.nodes.values() if node.op_name == "LayerNormalization"]
-    assert nodes
-    for node in nodes:
-        x, scale = (graph.values[name] for name in node.inputs[:2])
-        assert (x.dtype, graph.values[node.outputs[0]].dtype) == ("bf16", "bf16")
-        assert scale.dtype in ("f32", "bf16")
+    assert types_of(graph, "LayerNormalization") == types_of(graph, "Softmax") == ["f32"]
+    assert set(types_of(graph, "MatMul")) == {"bf16"}
+
+
+@needs_bf16
+def test_casts_are_fused_to_products() -> None:
+    with Session(transformer("f32"), threads=1, cache_dir=False, precision="bf16") as session:
+        ops = [step.op for step in session.plan.steps]
+    assert any(op.startswith("MatMul") and "Cast" in op for op in ops)
 
 
 @needs_bf16
@@ -314,6 +319,27 @@ def test_the_program_chooses_types_as_brute_force_does(seed: int) -> None:
         least_with.append(problem.time_cost(choice.chosen))
         assert least_with[-1] == least(problem)
     assert least_with == sorted(least_with, reverse=True)
+
+
+@needs_bf16
+def test_a_plan_says_what_narrower_types_are_worth(tmp_path: Path) -> None:
+    file = large_net(tmp_path / "net.onnx")
+    asked = ("plan", file, "--shape", "x=64,512", "--threads", 1, "--no-cache")
+    worth, data = data_of(*asked)["narrower"], data_of(*asked, "--precision", "bf16")
+    assert worth["share"] > 0.9
+    assert all(0 < row["of_time"] < 1 for row in worth["types"].values())
+    assert "products in f32 are" in vtensor(*asked).stdout
+    assert data["narrower"] is None  # nothing is left to gain
+    products = [step for step in data["steps"] if step["operator"].startswith("MatMul")]
+    assert {row["dtype"] for step in products for row in step["inputs"]} == {"bf16"}
+    assert all(row["layout"].endswith(":bf16") for step in products for row in step["inputs"])
+
+
+def test_the_command_line_refuses_another_precision(tmp_path: Path) -> None:
+    file = large_net(tmp_path / "net.onnx")
+    ran = vtensor("plan", file, "--shape", "x=2,512", "--precision", "f64")
+    assert ran.exit_code == 1
+    assert "--precision on the command line) must be one of f32, bf16" in ran.stderr
 
 
 #: The lower halves that are tried with each upper half of an f32.

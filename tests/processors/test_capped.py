@@ -31,6 +31,11 @@ RUNS = {
         *FILES[:2],
         *("-k", "(bf16 and (Pad or Conv2D or MatMul)) or (every_kind and Conv2D)"),
     ],
+    "the bits of integers": [
+        "tests/networks/test_narrow.py",
+        "-k",
+        "single or mobile or efficient",
+    ],
 }
 
 

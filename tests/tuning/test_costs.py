@@ -16,7 +16,7 @@ from vtensor.language.tensor import VTensor
 from vtensor.language.traits import Cost
 
 #: Neither element-wise nor with a cost: they move elements, look them up or sort them; those of the
-#: last two lines compute, but how much depends on how, or on more than dims.
+#: last three lines compute, but how much depends on how, or on more than dims.
 MOVERS = {
     *("Col2Im", "Compress", "Concat", "DepthToSpace", "Expand", "EyeLike", "Gather"),
     *("GatherElements", "GatherND", "MaxUnpool", "OneHot", "Pad", "Rename", "Reshape"),
@@ -24,6 +24,7 @@ MOVERS = {
     *("TensorScatter", "Tile", "TopK", "Trilu"),
     *("DFT", "STFT", "Det", "GridSample", "Resize", "RoiAlign"),
     *("Adagrad", "Adam", "Momentum", "DynamicQuantizeLinear", "OnnxNode"),
+    *("DequantizeBlocks", "GatherBlockQuantized"),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -45,7 +45,8 @@ from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines, 
 from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
-    from resolver.lowered import Certificate, LoweredGraph
+    from resolver.lowered import Certificate, LoweredGraph, OpNode
+    from vtensor.language.graph import Node
 
 #: Words for what the time of a node is based on, a measurement or an estimate.
 BASIS_WORDS = {
@@ -144,7 +145,8 @@ def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]
         "transforms": rows,
         "added": [
             {"node": node.name, "operator": node.op_name, "text": graph.notes[node.name]}
-            for node in graph.operators
+            for step in graph.operators
+            for node in cast("tuple[OpNode | Node, ...]", (step, *step.followers))
             if node.name in graph.notes
         ],
         "transform_bytes": moved,
@@ -217,8 +219,7 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
     yield Line("head", f"{row['operator']} {row['node']} runs on {row['library']}")
     if row["merged"]:
         yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
-    if row["note"]:
-        yield Line("why", f"  why: {row['note']}")
+    yield from (Line("why", f"  why: {text}") for text in row["notes"])
     if row["ns"] is not None:
         kernel = row["kernel"] or "its library decides"
         yield Line("note", f"  {BASIS_WORDS[row['basis']]}: {row['ns'] / 1e3:.1f} us as {kernel}")

@@ -16,7 +16,7 @@ from vtensor.errors import (
 )
 from vtensor.frontends.control import DECIDING, deciding, undecided
 from vtensor.frontends.folding import Facts, folds
-from vtensor.frontends.functions import spellings_of
+from vtensor.frontends.functions import has_body, spellings_of
 from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Added, NodeRefused, Reader, attribute_value
@@ -266,6 +266,29 @@ class Builder:
         for name in self._network.outputs:
             self._output(name, (outputs or {}).get(name))
         return self._graph.seal()
+
+    def check_operators(self) -> None:
+        """Check that each operator exists somewhere: in VTensor, in ONNX's reference evaluator, or
+        as a function that other operators define.
+
+        Sizes need not be known. Control flow is not looked into, and a node is left out if the
+        values of inputs may make it unnecessary.
+
+        Raises:
+            UnsupportedOperatorError: some operators do not exist; the error lists their nodes.
+        """
+        for node, _ in self._named.nodes:
+            known = (
+                spellings_of(node)
+                or node.label in DECIDING
+                or has_body(node.domain, node.proto.op_type, node.opsets[node.domain])
+                or self._deciding_inputs(node)
+                or reference_spelling(node, self._network, self._facts)
+            )
+            if not known:
+                self._problems.missing.setdefault(node.label, []).append(node)
+        if self._problems:
+            raise self._problems.error(self._network)
 
     def _nodes(self) -> None:
         """Add every node of the named network to the graph."""

@@ -335,6 +335,16 @@ class Model:
         }
         return graph.with_sizes(sizes) if sizes else graph
 
+    def check_operators(self) -> None:
+        """Check, before any size is known, that the operators of the model exist.
+
+        Raises:
+            UnsupportedOperatorError: some do not; the error lists their nodes.
+        """
+        from vtensor.frontends.builder import Builder
+
+        Builder(self._symbolic, self._reference).check_operators()
+
     def ports(self) -> tuple[list[Port], list[Port]]:
         """Return the ports of the inputs and of the outputs.
 

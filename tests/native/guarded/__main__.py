@@ -22,6 +22,7 @@ KINDS = {
     "eigen": "tests.native.guarded.eigen",
     **dict.fromkeys(("winograd", "depthwise", "direct"), "tests.native.guarded.convolutions"),
     "narrow": "tests.native.guarded.narrow",
+    "blocks": "tests.native.guarded.blockwise",
 }
 
 

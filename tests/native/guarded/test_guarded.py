@@ -74,6 +74,11 @@ def test_products_of_bytes_stay_inside_and_are_exact(instructions: str) -> None:
     assert counts == dict.fromkeys(("product", "convolution", "depthwise"), 80)
 
 
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_products_of_weights_in_blocks_stay_inside_and_agree(level: str) -> None:
+    assert ran("blocks", level, "1", "200") == {"blocks": 200}
+
+
 @pytest.mark.parametrize("cap", slow_but(ENDS, CAPS))
 def test_bounds_are_exact(cap: str) -> None:
     assert sum(ran("bounds", cap).values()) > 20

@@ -2,8 +2,8 @@
 
 A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
 constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
-``~`` is values between -1 and 1, ``>`` above 1, ``#`` small integers that are not 0, ``@`` bytes
-with a sign, ``$`` integers of 32 bits, ``?`` truth values.
+``~`` is values between -1 and 1, ``>`` above 1, ``%`` small positive ones, ``#`` small integers
+that are not 0, ``@`` bytes with a sign, ``$`` integers of 32 bits, ``?`` truth values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.operators.tables.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, 
 from vtensor.language.dtype import numpy_dtype
 
 #: What may stand in front of an input.
-FLAGS = "!+~>#@$?"
+FLAGS = "!+~>%#@$?"
 
 #: The orders in which an image may have been left.
 IMAGES = ("NCHW", "NHWC", "NCHW8c", "NCHW16c")

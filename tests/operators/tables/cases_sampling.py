@@ -59,7 +59,7 @@ def _quantized() -> Iterator[Case]:
     functions = (SIGMOID, TANH, TANH)
     for dirs in (1, 2):
         rows = f"dir={dirs} gate=4 unit=6"
-        weights = (f"@{rows} F=4", f"@{rows} state=6", *[f"+{rows}"] * 2, *[f"@{rows}"] * 2)
+        weights = (f"@{rows} F=4", f"@{rows} state=6", *[f"%{rows}"] * 2, *[f"@{rows}"] * 2)
         state, direction = f"~dir={dirs} N=3 unit=6", ("reverse", "bidirectional")[dirs - 1]
         op = ops.DynamicQuantizeLSTM(functions * dirs, direction, 0.5, ("lengths",))
         yield case(op, SEQUENCE, *weights, "N=3 <6")
@@ -148,4 +148,5 @@ ROWS = [
 CASES.update(by_operator(ROWS))
 BOUNDS.update(dict.fromkeys(("CumProd", "DFT", "STFT", "DeformConv", "GridSample"), 5e-6))
 BOUNDS.update(dict.fromkeys(("Det", "GRU", "LSTM", "RoiAlign"), 5e-6))
+BOUNDS["DynamicQuantizeLSTM"] = 2e-3  # a state is rounded otherwise
 BOUNDS["RNN"] = 2e-5  # no gate damps what a step is off by, and there are 33 steps at most

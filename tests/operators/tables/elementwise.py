@@ -27,6 +27,7 @@ def flagged(flags: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     kinds: dict[str, np.ndarray[Any, Any]] = {
         "~": np.sin(values) * 0.9,
         ">": np.abs(values) + 1,
+        "%": (np.abs(values) + 1) / 256,
         "#": np.floor(np.abs(values)) % 4 + 1,
         "@": np.floor(values),
         "?": np.greater(values, 0),

@@ -277,6 +277,7 @@ def _plan_data(plan: SymbolicPlan, source: Source) -> tuple[Data, bytes]:
             for symbolic_constant in plan.symbolic
         ],
         "proven": plan.proven,
+        "overflows": plan.overflows,
         "weights": table.data(constants),
     }
     data["outer"] = writer.outer_rows()
@@ -513,6 +514,7 @@ class _PlanReader:
             symbolic,
             self._held(),
             data["proven"] is True,
+            data["overflows"] is True,
         )
 
     def _things(self, outer: Rows) -> Sequence[Any]:

@@ -198,6 +198,7 @@ class Plan(OneProcess):
 
     provisional = False
     _was_used = False
+    _outputs_only = False
 
     def __init__(
         self,
@@ -284,6 +285,14 @@ class Plan(OneProcess):
         """The plan that repeats runs with non-finite numbers; this plan if runs do not check."""
         return self if self._strictly is None else self._strictly()
 
+    def repeat_wide(self, wide: Callable[[], Plan]) -> None:
+        """Let ``wide`` make the plan that repeats a run in which an output is not finite.
+
+        Does nothing if non-finite numbers are repeated by a strict plan already.
+        """
+        if self._strictly is None:
+            self._strictly, self._outputs_only = wide, True
+
     @property
     def lanes(self) -> Lanes:
         """The lanes of the session, in which the plan runs."""
@@ -305,8 +314,8 @@ class Plan(OneProcess):
         """
         if self._strictly is None:
             return ()
-        dtypes = [*(value.dtype for value in self.inputs), *(value.dtype for value in self.own)]
-        return [*map(exponent, dtypes)]
+        inputs = [(1, 0) if self._outputs_only else exponent(each.dtype) for each in self.inputs]
+        return [*inputs, *(exponent(value.dtype) for value in self.own)]
 
     @property
     def own_sizes(self) -> tuple[int, ...]:

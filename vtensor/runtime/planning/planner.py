@@ -82,7 +82,8 @@ class Planner:
             VTensorError: no plan can be made.
         """
         if options.lock is not None:
-            return self._locked(options.lock, key, options), None
+            locked = self._locked(options.lock, key, options)
+            return self._repeated(locked, locked.graph.overflows, key, options), None
         kind, known, failed = self._kind(key), Known(), Failed()
         open_sizes = self.source.open_sizes(key.shapes, key.known)
         for choice in self._candidates(kind, key, options):
@@ -102,6 +103,7 @@ class Planner:
                 failed[choice] = symbolic
                 continue
             plan.origin = replace(SPECIALISED, cached=choice.cached)
+            self._repeated(plan, symbolic.overflows, key, options)
             return self._with_quality(plan, choice, key), choice
         return self._new(key, options, kind, known, failed)
 
@@ -298,7 +300,7 @@ class Planner:
                 nodes = partial(self.nodes, choice, key, options)
                 plan = choice.symbolic.specialise(open_sizes, self._workspace, known, nodes)
                 if plan is not None:
-                    return plan, choice
+                    return self._repeated(plan, lowered.overflows, key, options), choice
                 choice.symbolic = None
         resolved = partial(resolved_of, network.graph, options)
         number_arguments = network.graph, resolved, lowered, options, self._workspace
@@ -306,7 +308,28 @@ class Planner:
         choice.later = _symbolic_later(plan, network.open_sizes)
         if network.open_sizes:
             plan.origin = RECORDED_ON_SIZES
-        return plan, choice
+        return self._repeated(plan, lowered.overflows, key, options), choice
+
+    def _repeated(self, plan: Plan, overflows: bool, key: PlanKey, options: Options) -> Plan:
+        """Return a plan whose runs are repeated in f32 if outputs are not finite.
+
+        Args:
+            plan: the plan.
+            overflows: True if a node of it computes in f16; otherwise runs are not repeated.
+            key, options: the plan's key and options.
+        """
+        if overflows and "widen" in options.passes and not options.finite:
+            plan.repeat_wide(partial(self._wide, key, options))
+        return plan
+
+    def _wide(self, key: PlanKey, options: Options) -> Plan:
+        """Return the plan for a key in which nothing is computed in f16."""
+        from vtensor.runtime.planning.choosing import plan_in_full, simplified
+
+        preferences = replace(options.preferences, wide=True)
+        options = replace(options, preferences=preferences, lock=None)
+        graph = simplified(self.source.graph(key.shapes, key.known, key.inner), options)
+        return plan_in_full(graph, options, self._workspace)
 
     def _add_choice(
         self,
@@ -337,6 +360,7 @@ class Planner:
         from vtensor.runtime.planning.tuned import plan_of
 
         plan = plan_of(network.graph, options, self._workspace)
+        self._repeated(plan, plan.graph.overflows, key, options)
         choice = Choice(key, False, frozenset(network.graph.applied), exact=True)
         choice.later = _symbolic_later(plan, network.open_sizes)
         choice.decisions, choice.observed = ChosenGraph.of(plan.graph), network.observed

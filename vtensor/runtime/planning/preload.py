@@ -7,6 +7,7 @@ from functools import cache
 from importlib import import_module
 
 from optimizer.pipeline import import_passes
+from ptensor.background_work import checkpoint
 from vtensor.language.index import importing
 
 #: Modules for saving.
@@ -34,8 +35,13 @@ READING = ("vtensor.frontends.tracing",)
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import modules, one at a time under the lock that forks wait for."""
+    """Import modules, one at a time under the lock that forks wait for.
+
+    Raises:
+        Stopped: the background work that needs them is not wanted any more: the process ends.
+    """
     for name in names:
+        checkpoint()
         with importing:
             import_module(name)
 

@@ -243,6 +243,7 @@ class Source:
                 graph = loaded.graph({})
         if graph is not None:
             return None, _original(graph)
+        loaded.check_operators()
         return loaded, None
 
     @property

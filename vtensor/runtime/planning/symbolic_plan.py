@@ -234,6 +234,7 @@ class SymbolicPlan:
         symbolic: the constants that depend on symbols.
         packed: the object that keeps the memory of constants alive.
         proven: True if the choice is proven to be the best for all sizes.
+        overflows: True if a node computes in f16.
         traces: the recording, from which the plan is saved. None for a plan from the cache; its
             slots are checked whenever it is specialised.
     """
@@ -255,6 +256,7 @@ class SymbolicPlan:
     symbolic: Sequence[SymbolicConstant]
     packed: object
     proven: bool
+    overflows: bool
     traces: Traces | None = None
 
     def specialise(

@@ -208,6 +208,7 @@ def _plan(
         symbolic,
         recorder.packed,
         graph.certificate is not None,
+        graph.overflows,
         Traces(recorder.outer, graph, recorder.packed, frozenset(recorder.alone)),
     )
 

@@ -1,0 +1,5 @@
+"""Redirects ``import onnxruntime`` to ``vtensor.onnxruntime``."""
+
+from vtensor.onnxruntime import install
+
+install()

@@ -1,0 +1,24 @@
+# The public names of vtensor.onnxruntime and their modules; __init__.py reads them from here.
+from . import capi as capi
+from .binding import IOBinding as IOBinding
+from .hook import install as install
+from .metadata import ModelMetadata as ModelMetadata
+from .metadata import NodeArg as NodeArg
+from .names import __version__ as __version__
+from .names import disable_telemetry_events as disable_telemetry_events
+from .names import get_build_info as get_build_info
+from .names import get_device as get_device
+from .names import get_version_string as get_version_string
+from .names import preload_dlls as preload_dlls
+from .names import set_default_logger_severity as set_default_logger_severity
+from .names import set_default_logger_verbosity as set_default_logger_verbosity
+from .names import set_seed as set_seed
+from .options import ExecutionMode as ExecutionMode
+from .options import GraphOptimizationLevel as GraphOptimizationLevel
+from .options import RunOptions as RunOptions
+from .options import SessionOptions as SessionOptions
+from .providers import get_all_providers as get_all_providers
+from .providers import get_available_providers as get_available_providers
+from .session import InferenceSession as InferenceSession
+from .values import OrtDevice as OrtDevice
+from .values import OrtValue as OrtValue
