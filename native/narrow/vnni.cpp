@@ -62,7 +62,9 @@ void row_by_panels(const Block &block, Index first) {
     const std::byte *left = block.left + first * block.left_stride;
     const std::int8_t *right = block.right;
     __m512i sums[kParts][kPanels];
+#pragma GCC unroll 4
     for (int part = 0; part < kParts; ++part)
+#pragma GCC unroll 2
         for (int panel = 0; panel < kPanels; ++panel) sums[part][panel] = _mm512_setzero_si512();
     const auto step = [&](int part) __attribute__((always_inline)) {
         std::int32_t four = 0;
@@ -81,6 +83,7 @@ void row_by_panels(const Block &block, Index first) {
         for (int part = 0; part < kParts; ++part) step(part);
     }
     for (; group < block.groups; ++group) step(0);
+#pragma GCC unroll 2
     for (int panel = 0; panel < kPanels; ++panel) {
         const __m512i low = _mm512_add_epi32(sums[0][panel], sums[1][panel]);
         const __m512i high = _mm512_add_epi32(sums[2][panel], sums[3][panel]);

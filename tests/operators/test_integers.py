@@ -133,14 +133,12 @@ class Draw:
         elif kind == "cast":
             calls += [(ops.Cast("f32"), []), (ops.Mul(), [by(self.scale)])]
         if kind == "requantized" and len(calls[-1][1]) == 2 and self.maybe():
-            whole, one = plain(self.integers(to, *dims.values()), " ".join(dims)), self.scale()
-            by_code = [plain(one, "", True), plain(self.integers(to), "", True)]
-            add = [
-                *by_code,
-                whole,
-                plain(self.scale(), "", True),
-                plain(self.integers(to), "", True),
+            residual = plain(self.integers(to, *dims.values()), " ".join(dims))
+            codes = [
+                [plain(self.scale(), "", True), plain(self.integers(to), "", True)]
+                for _ in range(2)
             ]
+            add = [*codes[0], residual, *codes[1]]
             calls.append((ops.DequantizedAdd(), add))
         elif kind in ("sums", "requantized"):
             return calls
