@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +19,15 @@ onnxruntime.set_default_logger_severity(4)  # its own warnings about test models
 def ort(request: pytest.FixtureRequest) -> Any:
     """The package under test."""
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def _level_of_the_log() -> Iterator[None]:
+    """Restore the level of VTensor's log, which the interface sets for the process."""
+    log = logging.getLogger("vtensor")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.fixture

@@ -305,5 +305,6 @@ def test_cpu_is_named_in_one_place() -> None:
             nodes = ast.walk(ast.parse(text)) if CPU in text else ()
             texts = (node.value for node in nodes if isinstance(node, ast.Constant))
             files += [file.relative_to(ROOT).as_posix()] * (CPU in texts)
+    ours = [file for file in files if not file.startswith("vtensor/onnxruntime/")]  # its own names
     # the second one: the name of a control group
-    assert files == ["vtensor/language/tensor.py", "vtensor/runtime/execution/processors.py"]
+    assert ours == ["vtensor/language/tensor.py", "vtensor/runtime/execution/processors.py"]
