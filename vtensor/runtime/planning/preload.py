@@ -35,13 +35,8 @@ READING = ("vtensor.frontends.tracing",)
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import modules, one at a time under the lock that forks wait for.
-
-    Raises:
-        Stopped: the background work that needs them is not wanted any more: the process ends.
-    """
+    """Import modules, one at a time under the lock that forks wait for."""
     for name in names:
-        checkpoint()
         with importing:
             import_module(name)
 
@@ -59,7 +54,11 @@ def preload_planning(reads_nodes: bool) -> None:
     Args:
         reads_nodes: True if graphs are made of the nodes of an ONNX model, whose reader is then
             imported too; False if they are made of a graph.
+
+    Raises:
+        Stopped: the background work that needs them is not wanted any more: the process ends.
     """
-    import_all(PLANNING)
+    for name in (*PLANNING, *(READING if reads_nodes else ())):
+        checkpoint()
+        import_all((name,))
     import_passes()
-    import_all(READING if reads_nodes else ())
