@@ -195,7 +195,11 @@ def large_net(path: Path) -> Path:
 
 
 @needs_bf16
-def test_a_plan_in_bf16_comes_from_the_cache(tmp_path: Path) -> None:
+def test_a_plan_in_bf16_comes_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # libraries of other tests of this process would keep plans out of the cache
+    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
     file, cache = large_net(tmp_path / "net.onnx"), tmp_path / "cache"
     x = np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32)
     answers, cached = list[Array](), list[bool]()
