@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -210,3 +211,13 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> None:
+    """Let VTensor's log say everything, whatever an earlier test of the process has set."""
+    logging.disable(logging.NOTSET)
+    for name in ("vtensor", *(n for n in logging.root.manager.loggerDict if n[:8] == "vtensor.")):
+        log = logging.getLogger(name)
+        log.disabled, log.propagate = False, True
+        log.setLevel(logging.NOTSET)
