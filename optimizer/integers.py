@@ -23,7 +23,7 @@ from libdesc.dispatcher import has_kernel
 from libdesc.preferences import EVERY, Preferences
 from optimizer.constants.originals import Original, Originals
 from optimizer.readers import Readers
-from optimizer.rewrite import rewrite
+from optimizer.rewrite import BYTES, rewrite
 from ptensor.background_work import checkpoint
 from ptensor.encoding import integer_range
 from vtensor.errors import VTensorError
@@ -36,9 +36,6 @@ from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Encodes, Moves
 
 Array = np.ndarray[Any, Any]
-
-#: The element types of integers that stay integers.
-NARROW = ("s8", "u8")
 
 #: A smaller scale makes products that f32 does not hold exactly enough to quantize back.
 MIN_SCALE = 1e-30
@@ -59,7 +56,7 @@ def integers(
         off, only: as for ``rewrite``.
     """
     if any(_encodes(node) is not None for node in graph.nodes.values()):
-        graph = _Narrowing.of(graph, preferences).moved()
+        graph = _QuantizedGraph.of(graph, preferences).moved()
     graph = rewrite(graph, preferences, off=off, only=only, early=True)
     return decoded(graph, merge=True)
 
@@ -73,9 +70,11 @@ def decoded(graph: Graph, merge: bool = False) -> Graph:
     """
     if not any(_decodes(node) for node in graph.nodes.values()):
         return graph
-    work = _Narrowing.of(graph, EVERY)
+    work = _QuantizedGraph.of(graph, EVERY)
     work.decode()
-    return work.ordered(merge)
+    if merge:
+        work.merge(back=True)
+    return work.ordered()
 
 
 def _encodes(node: Node) -> Encodes | None:
@@ -117,8 +116,8 @@ class _Code(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Narrowing:
-    """A graph that is being changed.
+class _QuantizedGraph:
+    """A graph whose quantizations and dequantizations are being moved, merged or removed.
 
     Attributes:
         graph: the graph.
@@ -135,8 +134,8 @@ class _Narrowing:
     places: Mapping[str, int]
 
     @classmethod
-    def of(cls, graph: Graph, preferences: Preferences) -> _Narrowing:
-        """Return the work on a copy of a graph."""
+    def of(cls, graph: Graph, preferences: Preferences) -> _QuantizedGraph:
+        """Return a copy of a graph that can be changed."""
         given: Any = graph.constants
         constants = Originals(given.origins() if isinstance(given, Originals) else given)
         changed = replace(
@@ -157,7 +156,7 @@ class _Narrowing:
         while waiting:
             checkpoint()
             waiting += self._raised(waiting.pop())
-        self._merge(back=False)
+        self.merge(back=False)
         self._cancel()
         waiting = [node for node in self._nodes() if _decodes(node)]
         while waiting:
@@ -180,7 +179,7 @@ class _Narrowing:
             self._remove(node)
             self.constants.put(value, self._original(node.inputs[0]).decoded(scale, zero, dtype))
 
-    def _merge(self, back: bool) -> None:
+    def merge(self, back: bool) -> None:
         """Make equal quantizations one, or equal dequantizations whose reader is not fused to them.
 
         Args:
@@ -237,10 +236,14 @@ class _Narrowing:
         self._add(replace(moved, outputs=node.outputs))
 
     def _may_raise(self, value: str) -> bool:
-        """Return whether a value may be quantized before it is moved: no other node needs it."""
+        """Return whether a value may be quantized before it is moved: it is dequantized, or has one
+        reader, or only readers that move elements.
+        """
         maker = self.readers.maker(value)
-        if value in self.constants or (maker is not None and _decodes(maker)):
-            return value not in self.constants
+        if value in self.constants:
+            return False
+        if maker is not None and _decodes(maker):
+            return True
         others = self.readers.every(value)
         alone = len(others) == 1 and not self.readers.delivered(value)
         return alone or all(info_of(node.op).trait(Moves) for node in others)
@@ -443,7 +446,7 @@ class _Narrowing:
         back = _decodes(node)
         integers = self.graph.values[node.inputs[0] if back else node.outputs[0]].dtype
         rows = list[Array]()
-        for name in node.inputs[1:] if integers in NARROW else ():
+        for name in node.inputs[1:] if integers in BYTES else ():
             origin = self.constants.origins().get(name)
             if origin is None or isinstance(origin, SymbolicArray):
                 return None
@@ -496,13 +499,8 @@ class _Narrowing:
             self._remove(node)
             del self.graph.values[value]
 
-    def ordered(self, merge: bool = False) -> Graph:
-        """Return the graph with its nodes in running order, otherwise as they are.
-
-        ``merge`` is the argument of ``decoded``.
-        """
-        if merge:
-            self._merge(back=True)
+    def ordered(self) -> Graph:
+        """Return the graph with its nodes in running order."""
         nodes, end = dict[str, Node](), len(self.places)
         for node in sorted(self._nodes(), key=lambda node: self.places.get(node.name, end)):
             waiting = [node]

@@ -82,8 +82,9 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         if settings.clock is None and not (probed or _improvable(graph)):
             return nothing_to_gain(graph, "time")
         rounded = settings.allowed is not None and settings.allowed.tolerance >= MIN_ROUNDED
-        args = graph, clock, estimate, probed, settings.only, inexact, rounded
-        variants = timed_variants(*args)
+        variants = timed_variants(
+            graph, clock, estimate, probed, settings.only, inexact=inexact, rounded=rounded
+        )
     finally:
         if settings.probe is not None:
             settings.probe.save()

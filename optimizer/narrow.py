@@ -18,18 +18,23 @@ from collections.abc import Iterator, Mapping
 from libdesc.dispatcher import has_kernel
 from libdesc.preferences import EVERY, Preferences
 from optimizer.constants.computed import Computed
-from optimizer.widen import Link, Retyping, fewest, operands_of, with_followers
+from optimizer.retyping import (
+    NARROW_SIDE,
+    WIDE_SIDE,
+    Link,
+    Retyping,
+    fewest,
+    operands_of,
+    with_followers,
+)
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import Context, info_of, run_compute
 from vtensor.language.tensor import VTensor
-from vtensor.language.traits import Cost, Jumps, Linear, Stretches
+from vtensor.language.traits import Jumps, Linear, Stretches
 
 #: The element type that is narrowed, and the type that it becomes.
 WIDE, NARROW = "f32", "bf16"
-
-#: The two sides of the cut, as names that no node has.
-_WIDE_SIDE, _NARROW_SIDE = "\0wide", "\0narrow"
 
 
 def narrow(graph: Graph, preferences: Preferences = EVERY) -> Graph:
@@ -46,13 +51,13 @@ def narrow(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     for node in graph.nodes.values():
         if (kept := _kept(graph, node, makers, preferences)) is not None:
             able[node.name] = kept
-    products = {name for name in able if _is_product(graph.nodes[name])}
+    products = {name for name in able if info_of(graph.nodes[name].op).product}
     if not products:
         return graph
-    sides = dict.fromkeys(products, _NARROW_SIDE)
+    sides = dict.fromkeys(products, NARROW_SIDE)
     links = {link.value: link for link in _links(graph, able, sides)}
     nodes = {name: graph.nodes[name] for name in able}
-    chosen = fewest(links.values(), _NARROW_SIDE, _WIDE_SIDE) | {_NARROW_SIDE}
+    chosen = fewest(links.values(), NARROW_SIDE, WIDE_SIDE) | {NARROW_SIDE}
     chosen = with_followers(nodes, sides, links, chosen, views=False)  # libraries fuse casts
     changed = [name for name in able if sides.get(name, name) in chosen]
     pairs = frozenset((name, value) for name in changed for value in able[name])
@@ -61,20 +66,12 @@ def narrow(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     return Retyping(graph, constants, dict.fromkeys(changed, note), (WIDE,), NARROW, pairs).run()
 
 
-def _is_product(node: Node) -> bool:
-    """Return whether a node is a product: its operator is linear in an operand, and the number of
-    its operations depends on more than one size.
-    """
-    cost = info_of(node.op).trait(Cost)
-    return info_of(node.op).trait(Linear) is not None and cost is not None and callable(cost.count)
-
-
 def _needs_digits(node: Node) -> bool:
     """Return whether a node stays in f32: it is discontinuous, scales by statistics of its input,
     or computes exponentials over a dim.
     """
     info = info_of(node.op)
-    scales = info.trait(Linear) is not None and not _is_product(node)
+    scales = info.trait(Linear) is not None and not info.product
     stretches = info.trait(Stretches) is not None and not info.elementwise
     return scales or stretches or info.trait(Jumps) is not None
 
@@ -84,7 +81,7 @@ def _ends_product(node: Node, makers: Mapping[str, Node]) -> bool:
     the weights.
     """
     return info_of(node.op).structural == "bias" and any(
-        _is_product(makers[name]) for name in node.inputs if name in makers
+        info_of(makers[name].op).product for name in node.inputs if name in makers
     )
 
 
@@ -107,7 +104,7 @@ def _kept(
     if any(value.dtype != WIDE for value in outputs):
         return None
     options = [tuple(wide), tuple(variable)]
-    product = _is_product(node) or _ends_product(node, makers)
+    product = info.product or _ends_product(node, makers)
     for narrowed in options if product else reversed(options):
         operands = [
             _narrowed(value) if name in narrowed else value
@@ -150,16 +147,16 @@ def _links(
     makers, readers = dict[str, str](), defaultdict[str, list[str]](list)
     for node in graph.nodes.values():
         kept = able.get(node.name)
-        own = _WIDE_SIDE if kept is None else sides.get(node.name, node.name)
+        own = WIDE_SIDE if kept is None else sides.get(node.name, node.name)
         side = {
-            value: _WIDE_SIDE if kept and value in kept else own
+            value: WIDE_SIDE if kept and value in kept else own
             for value in (*node.inputs, *node.outputs)
         }
         makers |= {value: side[value] for value in node.outputs}
         for value in node.inputs:
             readers[value].append(side[value])
     for value in graph.outputs.values():
-        readers[value].append(_WIDE_SIDE)
+        readers[value].append(WIDE_SIDE)
     for value, names in readers.items():
         if graph.values[value].dtype == WIDE and value not in graph.constants:
-            yield Link(value, makers.get(value, _WIDE_SIDE), names)
+            yield Link(value, makers.get(value, WIDE_SIDE), names)

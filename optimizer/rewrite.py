@@ -21,7 +21,7 @@ from libdesc.registry import ready
 from optimizer.constants.originals import copied
 from optimizer.match import Matched, Matcher
 from optimizer.readers import Readers
-from optimizer.widen import NARROW
+from optimizer.widen import HALF_FLOATS
 from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
@@ -174,7 +174,7 @@ class _Rewriting:
         """
         name, allows = info_of(node.op).name, self.preferences.allows
         inputs, outputs = ([values[n] for n in names] for names in (node.inputs, node.outputs))
-        if any(value.dtype in (*NARROW, *BYTES) for value in (*inputs, *outputs)):
+        if any(value.dtype in (*HALF_FLOATS, *BYTES) for value in (*inputs, *outputs)):
             return has_kernel(node.name, node.op, inputs, outputs, self.preferences)
         if name not in self.runs_native:
             rows = ready().candidates(name, CPU)

@@ -14,36 +14,33 @@ without a narrow kernel.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
 
 from libdesc.dispatcher import has_kernel
 from libdesc.preferences import EVERY, Preferences
-from optimizer.constants.computed import Computed, in_type, origin
-from optimizer.constants.originals import Original, Originals
-from ptensor.background_work import checkpoint
+from optimizer.constants.originals import Originals
+from optimizer.retyping import (
+    NARROW_SIDE,
+    WIDE_SIDE,
+    Link,
+    Retyping,
+    fewest,
+    operands_of,
+    retyped_op,
+    with_followers,
+)
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph, Node
-from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
-from vtensor.language.records import dataclass, replace
-from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
-from vtensor.language.tensor import Option, VTensor
-from vtensor.language.traits import VIEWS
+from vtensor.language.operators import Context, info_of, run_compute
+from vtensor.language.tensor import VTensor
 
 #: The element types that are widened, and the type that they become.
-NARROW = ("f16", "bf16")
+HALF_FLOATS = ("f16", "bf16")
 WIDE = "f32"
 
-#: The two sides of the cut, as names that no node has.
-WIDE_SIDE, NARROW_SIDE = "\0wide", "\0narrow"
-
-#: As how many conversions one counts of a value that is computed of constants alone: it is as
-#: large as weights are, and saves conversions of at most two operands around them.
+#: The weight of a conversion of a value that is computed of constants alone. The value is as large
+#: as weights are, and its conversion saves those of at most two other operands.
 WEIGHTS = 3
-
-#: More conversions than any graph has.
-_ENDLESS = 1 << 30
 
 
 def widen(graph: Graph, preferences: Preferences = EVERY) -> Graph:
@@ -57,13 +54,13 @@ def widen(graph: Graph, preferences: Preferences = EVERY) -> Graph:
         preferences: the allowed libraries. A pinned node is wide if its library has only a wide
             kernel; a pinned cast stays.
     """
-    if all(value.dtype not in NARROW for value in graph.values.values()):
+    if all(value.dtype not in HALF_FLOATS for value in graph.values.values()):
         return graph
     if not (wide := _wide_nodes(graph, preferences)):
         return graph
     constants = graph.constants
     origins = constants.origins() if isinstance(constants, Originals) else constants
-    return Retyping(graph, Originals(origins), wide).run()
+    return Retyping(graph, Originals(origins), wide, HALF_FLOATS, WIDE).run()
 
 
 def _wide_nodes(graph: Graph, preferences: Preferences) -> dict[str, str]:
@@ -110,52 +107,16 @@ def _note(graph: Graph, node: Node) -> str:
     )
 
 
-def with_followers(
-    nodes: Mapping[str, Node],
-    sides: Mapping[str, str],
-    links: Mapping[str, Link],
-    chosen: set[str],
-    views: bool = True,
-) -> set[str]:
-    """Add to ``chosen`` the element-wise and structural nodes that follow nodes in it, if that
-    causes no conversion, and return it. Libraries fuse such a node into the node before it.
-
-    Args:
-        nodes: the nodes that may be chosen, by name, in topological order.
-        sides: the sides of the nodes that cannot choose.
-        links: the edges of the cut, by value.
-        chosen: the nodes on one side, with the name of that side.
-        views: True adds also nodes that only give memory other dims.
-    """
-    for name, node in nodes.items():
-        info, operands = info_of(node.op), dict.fromkeys((*node.inputs, *node.outputs))
-        if name in sides or not (info.elementwise or info.structural):
-            continue
-        if info.structural in VIEWS and not views:
-            continue
-        near = [links[value] for value in operands if value in links]
-        after = all(links[value].maker in chosen for value in node.inputs if value in links)
-        if after and sum(link.cost(chosen | {name}) - link.cost(chosen) for link in near) <= 0:
-            chosen.add(name)
-    return chosen
-
-
 def _narrow_of(graph: Graph, node: Node) -> Iterator[str]:
     """Yield the names of a node's operands that have a narrow type, each once."""
     names = dict.fromkeys((*node.inputs, *node.outputs))
-    return (name for name in names if graph.values[name].dtype in NARROW)
-
-
-def operands_of(graph: Graph, node: Node) -> tuple[list[VTensor], list[VTensor]]:
-    """Return a node's inputs and its outputs."""
-    inputs, outputs = node.inputs, node.outputs
-    return [graph.values[name] for name in inputs], [graph.values[name] for name in outputs]
+    return (name for name in names if graph.values[name].dtype in HALF_FLOATS)
 
 
 def _changes_width(graph: Graph, node: Node) -> bool:
     """Return whether a node is a cast between a narrow type and f32."""
     types = {*_types(graph, node)}
-    return info_of(node.op).structural == "cast" and WIDE in types and types <= {WIDE, *NARROW}
+    return info_of(node.op).structural == "cast" and WIDE in types and types <= {WIDE, *HALF_FLOATS}
 
 
 def _side(graph: Graph, node: Node, native: bool, preferences: Preferences) -> str | None:
@@ -176,7 +137,7 @@ def _side(graph: Graph, node: Node, native: bool, preferences: Preferences) -> s
     moved = [name for name in _narrow_of(graph, node) if name in node.inputs]
     if info.structural and moved and all(name in graph.constants for name in moved):
         return NARROW_SIDE
-    op, [inputs, outputs] = _wide_op(graph, node), operands_of(graph, node)
+    op, [inputs, outputs] = retyped_op(graph, node, HALF_FLOATS, WIDE), operands_of(graph, node)
     inputs, outputs = [*map(_widened, inputs)], [*map(_widened, outputs)]
     try:
         made = run_compute(Context(node=node.name), op, inputs)
@@ -191,39 +152,9 @@ def _side(graph: Graph, node: Node, native: bool, preferences: Preferences) -> s
 
 def _widened(value: VTensor) -> VTensor:
     """Return a new value in f32 for a narrow one, else the value itself."""
-    if value.dtype not in NARROW:
+    if value.dtype not in HALF_FLOATS:
         return value
     return VTensor.as_known(WIDE, dict(value.dims), value.option)
-
-
-def _wide_op(graph: Graph, node: Node) -> object:
-    """Return the operator of a node in f32: another one for a cast to a narrow type."""
-    if info_of(node.op).structural == "cast" and graph.values[node.outputs[0]].dtype in NARROW:
-        return OPERATORS.structural("cast").cls(WIDE)
-    return node.op
-
-
-class Link(NamedTuple):
-    """A value that may be converted and is no constant, as an edge of the cut.
-
-    Attributes:
-        value: its name.
-        maker: the side or the name of the node that makes it.
-        readers: the sides or names of the nodes that read it.
-        weight: as how many conversions a conversion of it counts.
-    """
-
-    value: str
-    maker: str
-    readers: Sequence[str]
-    weight: int = 1
-
-    def cost(self, chosen: Collection[str]) -> int:
-        """Return as how many conversions the value counts if the nodes in ``chosen`` are on one
-        side, and all others on the other.
-        """
-        apart = any((reader in chosen) != (self.maker in chosen) for reader in self.readers)
-        return self.weight * apart
 
 
 def _links(graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str]) -> Iterator[Link]:
@@ -245,7 +176,7 @@ def _links(graph: Graph, touching: Mapping[str, Node], sides: Mapping[str, str])
     for value in graph.outputs.values():
         readers[value].append(NARROW_SIDE)
     for value, names in readers.items():
-        if graph.values[value].dtype in NARROW and value not in graph.constants:
+        if graph.values[value].dtype in HALF_FLOATS and value not in graph.constants:
             weight = WEIGHTS if value in weights else 1
             yield Link(value, makers.get(value, NARROW_SIDE), names, weight)
 
@@ -274,187 +205,3 @@ def _linked(
                     linked[other] = linked[name]
                     work += [] if other in sides else [other]
     return linked
-
-
-def fewest(links: Iterable[Link], chosen: str, others: str) -> set[str]:
-    """Return the fewest nodes for the side ``chosen`` that cause the fewest conversions, with the
-    name of that side.
-
-    They are a side of a minimum cut, found by augmenting paths. networkx has one too, but each
-    first start of such a model would import it, which takes longer than all of this pass.
-
-    Args:
-        links: the edges of the cut.
-        chosen, others: the names of the two sides.
-    """
-    room: dict[object, dict[object, int]] = defaultdict(lambda: defaultdict(int))
-    for link in links:
-        up, down = (link.value, "widened"), (link.value, "narrowed")
-        room[up][link.maker] = room[link.maker][down] = link.weight
-        for reader in link.readers:
-            room[reader][up] = room[down][reader] = _ENDLESS
-    while True:
-        before: dict[object, object] = {chosen: None}
-        found = [*before]
-        for place in found:
-            for to in [to for to, left in room[place].items() if left and to not in before]:
-                before[to] = place
-                found.append(to)
-            if others in before:
-                break
-        else:
-            return {place for place in found if isinstance(place, str)}
-        place = others
-        while (parent := before[place]) is not None:
-            room[parent][place] -= 1
-            room[place][parent] += 1
-            place = parent
-
-
-@dataclass
-class Retyping:
-    """A graph some of whose nodes are being changed to another element type, node by node.
-
-    Attributes:
-        graph: the graph; new values are added to it.
-        constants: its constants; new ones are added.
-        chosen: by name of each node that changes, the note on conversions at that node.
-        types: the element types that become ``target`` in these nodes.
-        target: the new element type.
-        kept: (node, value) for each operand that keeps its type in a node that changes.
-        twins: by name of a value, the name of the same value in ``target``.
-        same: by name of a value whose cast is left out, the name of the value read in its place.
-        nodes: the nodes of the new graph, in order.
-        notes: why each new conversion is there, by its name.
-    """
-
-    graph: Graph
-    constants: Originals | Computed
-    chosen: Mapping[str, str]
-    types: Collection[str] = NARROW
-    target: str = WIDE
-    kept: Collection[tuple[str, str]] = frozenset()
-    twins: dict[str, str] = field(default_factory=dict)
-    same: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def run(self) -> Graph:
-        """Return the new graph."""
-        given = self.graph
-        self.graph = replace(given, values=dict(given.values), constants=self.constants)
-        others = [node for node in given.nodes.values() if node.name not in self.chosen]
-        needed = {*given.outputs.values(), *(name for node in others for name in node.inputs)}
-        for node in given.nodes.values():
-            checkpoint()
-            if node.name not in self.chosen:
-                self._put(node, tuple(self.same.get(name, name) for name in node.inputs))
-            elif info_of(node.op).structural == "cast":
-                self._cast(node, needed)
-            else:
-                self._compute(node, needed)
-        return replace(self.graph, nodes=self.nodes, notes={**given.notes, **self.notes})
-
-    def _put(self, node: Node, inputs: tuple[str, ...]) -> None:
-        """Add a node with other inputs."""
-        self.nodes[node.name] = node if inputs == node.inputs else replace(node, inputs=inputs)
-
-    def _compute(self, node: Node, needed: Collection[str]) -> None:
-        """Add a node that changes, and conversions back of its outputs in ``needed``."""
-        values, op = self.graph.values, _wide_op(self.graph, node)
-        inputs = tuple(
-            name if (node.name, name) in self.kept else self._twin(name, node)
-            for name in node.inputs
-        )
-        outputs, restored = list(node.outputs), dict[str, VTensor]()
-        for index, name in enumerate(node.outputs):
-            if (value := values[name]).dtype not in self.types or (node.name, name) in self.kept:
-                continue
-            if name in needed:
-                restored[name], outputs[index] = value, self._free(f"{name}:{self.target}")
-            self.twins[name] = outputs[index]
-            self._value(outputs[index], value)
-        label = label_of(op)
-        self.nodes[node.name] = replace(
-            node, op=op, op_name=label, inputs=inputs, outputs=tuple(outputs)
-        )
-        for name, value in restored.items():
-            self._convert(f"{name}:{value.dtype}", self.twins[name], name, node)
-
-    def _cast(self, node: Node, needed: Collection[str]) -> None:
-        """Add a cast that changes, or leave it out if its input and its output are the same now."""
-        [given], [made] = node.inputs, node.outputs
-        types = [self.graph.values[name].dtype for name in (given, made)]
-        if not {*types} <= {self.target, *self.types}:
-            self._compute(node, needed)
-        elif types[1] in self.types:
-            self.twins[made] = self._twin(given, node)
-            if made in needed:
-                self._put(node, (self.twins[made],))
-        elif given not in self.twins and given not in self.constants:
-            self._put(node, node.inputs)
-            self.twins[given] = made
-        else:
-            self.same[made] = self._twin(given, node)
-            if made in self.graph.outputs.values():
-                op = OPERATORS.structural("identity").cls()
-                inputs = (self.same[made],)
-                self.nodes[node.name] = replace(node, op=op, op_name=label_of(op), inputs=inputs)
-
-    def _twin(self, name: str, reader: Node) -> str:
-        """Return the name of a value in the new type; a constant or conversion is added if it is
-        needed.
-
-        Args:
-            name: the value's name.
-            reader: the node that changes and reads the value.
-        """
-        value = self.graph.values[name]
-        if value.dtype not in self.types:
-            return self.same.get(name, name)
-        if name not in self.twins:
-            twin = self.twins[name] = self._free(f"{name}:{self.target}")
-            self._value(twin, value)
-            if name not in self.constants or not self._constant(twin, name):
-                self._convert(twin, name, twin, reader)
-        return self.twins[name]
-
-    def _constant(self, twin: str, name: str) -> bool:
-        """Add the constant ``twin``: the constant ``name`` in the new type. Return False if it has
-        to be converted in each run.
-        """
-        array: Any = origin(self.constants, name)[0]
-        if isinstance(self.constants, Computed):
-            if isinstance(array, SymbolicArray):
-                return False
-            self.constants.derive(twin, name, in_type(self.target))
-        else:
-            if not isinstance(array, (Original, SymbolicArray)):
-                array = Original(array)
-            self.constants.put(twin, array.in_f32())
-        return True
-
-    def _value(self, name: str, value: VTensor) -> None:
-        """Add a value with the dims of another one, in the new type."""
-        option = Option(name=name)
-        self.graph.values[name] = VTensor.as_known(self.target, dict(value.dims), option)
-
-    def _convert(self, name: str, source: str, target: str, end: Node) -> None:
-        """Add a node that converts the value ``source`` to the type of ``target`` and makes it.
-
-        Args:
-            name: the new node's name, unless it is taken.
-            source, target: the names of both values.
-            end: the node that changes, which makes ``source`` or reads ``target``.
-        """
-        dtype = self.graph.values[target].dtype
-        op, name = OPERATORS.structural("cast").cls(dtype), self._free(name, target)
-        self.nodes[name] = Node(name, op, label_of(op), (source,), (target,))
-        self.notes[name] = self.chosen[end.name]
-
-    def _free(self, name: str, own: str = "") -> str:
-        """Return ``name``, with apostrophes added until only the value ``own`` may have it."""
-        taken = self.graph.nodes, self.graph.values, self.nodes
-        while name != own and any(name in names for names in taken):
-            name += "'"
-        return name

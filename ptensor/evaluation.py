@@ -112,17 +112,9 @@ def lib_tagger(
     forms, routine = forms_on(call.device, layouts), call.routine
     pairs = zip(call.operands, layouts, strict=True)
     rounds = not call.converts and any(layout.rounds(tensor.dtype) for tensor, layout in pairs)
-    call.variant = (
-        Variant(name, forms, requirements, inexact=rounds)
-        if routine is None
-        else Variant(
-            name,
-            forms,
-            requirements,
-            reference=routine.reference,
-            inexact=routine.inexact or rounds,
-        )
-    )
+    reference = routine is not None and routine.reference
+    inexact = rounds or (routine is not None and routine.inexact)
+    call.variant = Variant(name, forms, requirements, reference=reference, inexact=inexact)
     call.tagged = True
     call.evaluation.decided(call)
     return True

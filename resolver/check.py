@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from resolver.addresses import addresses
 from resolver.exactness import holds
-from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from vtensor.errors import UnsoundPlanError
 
 if TYPE_CHECKING:
@@ -121,10 +121,10 @@ def _charged_values(extended: LoweredGraph) -> set[str]:
     They are the values that such nodes make, and constants and results of Transforms that no other
     node reads.
     """
-    approximate = [
-        node for node in extended.nodes if isinstance(node, OpNode) and node.variant.inexact
-    ]
-    others = [node for node in extended.nodes if not any(node is other for other in approximate)]
+    approximate, others = list[LoweredNode](), list[LoweredNode]()
+    for node in extended.nodes:
+        charged = isinstance(node, OpNode) and node.variant.inexact
+        (approximate if charged else others).append(node)
     strict = {name for node in others for name in node.inputs} | set(extended.outputs.values())
     changed = {name for node in others if isinstance(node, TransformNode) for name in node.outputs}
     constants = {value.name for value in extended.values.values() if value.constant}

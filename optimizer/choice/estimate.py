@@ -24,7 +24,6 @@ from vtensor.language.cached import cached_property
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
-from vtensor.language.traits import Linear
 
 #: The factor by which a library's reference code is taken to be slower than its other kernels.
 REFERENCE = 30
@@ -74,10 +73,10 @@ class Estimate(Clock):
         """Return how many times as fast as in f32 the node's library multiplies in the type in
         which the node's first input is stored.
         """
-        if not node.inputs or info_of(node.op).trait(Linear) is None:
+        if not info_of(node.op).product:
             return 1.0
-        stored = node.variant.layouts[0].stored(values[node.inputs[0]].dtype).dtype
-        return self._speedups.get(node.variant.library, {}).get(stored, ("", 1.0))[1]
+        speedups = self._speedups.get(node.variant.library, {})
+        return speedups.get(input_type(node, values), ("", 1.0))[1]
 
     @cached_property
     def _speedups(self) -> dict[str, Mapping[str, tuple[str, float]]]:
@@ -138,6 +137,11 @@ def calibrated(libraries: Iterable[Description], reached: Mapping[str, Rates]) -
         or (library.rates if library.python else library.rates.scaled(arithmetic, memory))
         for library in libraries
     }
+
+
+def input_type(node: OpNode, values: Mapping[str, VTensor]) -> str:
+    """Return the element type in which a node's first input is stored."""
+    return node.variant.layouts[0].stored(values[node.inputs[0]].dtype).dtype
 
 
 def operations_of(node: OpNode, values: Mapping[str, VTensor]) -> Iterator[int]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from itertools import chain
 
 from libdesc.registry import ready
-from optimizer.choice.estimate import Estimate, operations_of
+from optimizer.choice.estimate import Estimate, input_type, operations_of
 from resolver.lowered import LoweredGraph
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
-from vtensor.language.traits import Linear
 
 #: Products are taken to be worth narrowing if they are at least this share of all operations.
 MIN_SHARE = 0.01
@@ -43,8 +43,9 @@ class Worth:
 
 
 def narrow_worth(graph: LoweredGraph) -> Worth | None:
-    """Return what narrower types are worth for a plan, by declared rates; None if it has hardly any
-    products in f32, or if no library multiplies faster in another type on this processor.
+    """Return what narrower types are worth for a plan, by declared rates; None if the plan has
+    hardly any products in f32, or if no library multiplies faster in another type on this
+    processor.
 
     Args:
         graph: the plan's lowered graph.
@@ -59,22 +60,15 @@ def narrow_worth(graph: LoweredGraph) -> Worth | None:
     for node in bare.operators:
         count, ns = sum(operations_of(node, values)), estimate.node(node, values)
         all_operations, all_ns = all_operations + count, all_ns + ns
-        stored = [
-            layout.stored(values[name].dtype).dtype
-            for name, layout in zip(node.inputs, node.variant.layouts, strict=False)
-        ]
-        if info_of(node.op).trait(Linear) is None or stored[:1] != ["f32"]:
+        if not info_of(node.op).product or input_type(node, values) != "f32":
             continue
-        products += count
-        rates, speedups = (
-            estimate.rates[node.variant.library],
-            libraries[node.variant.library].speedups(),
-        )
+        products, library = products + count, node.variant.library
+        rates, speedups = estimate.rates[library], libraries[library].speedups()
         names = zip((*node.inputs, *node.outputs), node.variant.layouts, strict=True)
         nbytes = sum(layout.nbytes(values[n].dims, values[n].dtype) for n, layout in names)
         for dtype in known:
-            times, part = speedups.get(dtype, known[dtype])[1], 2 if dtype == "bf16" else 4
-            saved_ns[dtype] += max(0, ns - rates.ns(round(count / times), nbytes // part))
+            times, part = speedups.get(dtype, known[dtype])[1], ITEMSIZE[dtype] / ITEMSIZE["f32"]
+            saved_ns[dtype] += max(0, ns - rates.ns(round(count / times), round(nbytes * part)))
     if not all_ns or products < MIN_SHARE * all_operations:
         return None
     types = {

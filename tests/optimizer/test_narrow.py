@@ -14,10 +14,11 @@ import pytest
 from numpy.typing import NDArray
 
 from libdesc.registry import registry
-from ops import Conv2D, Floor, MatMul, Relu, Softmax
+from ops import Conv2D, Floor, MatMul, Relu, RMSNormalization, Softmax
 from optimizer.choice.errors import Allowed
 from optimizer.choice.ilp import choose
 from optimizer.choice.problem import Problem
+from optimizer.choice.worth import narrow_worth
 from optimizer.joint import timed_variants
 from optimizer.narrow import narrow
 from resolver.errors import Share
@@ -337,6 +338,27 @@ def test_a_plan_says_what_narrower_types_are_worth(tmp_path: Path) -> None:
     products = [step for step in data["steps"] if step["operator"].startswith("MatMul")]
     assert {row["dtype"] for step in products for row in step["inputs"]} == {"bf16"}
     assert all(row["layout"].endswith(":bf16") for step in products for row in step["inputs"])
+
+
+@needs_bf16
+def test_normalizations_count_as_no_products() -> None:
+    """They are linear in their scale, and no instructions multiply for them."""
+    g = Graph("scaled")
+    x = g.input("x", {"N": 64, "C": 512})
+    scale = g.constant(np.ones((64, 512), np.float32), "N C", "scale")
+    g.output(g.add(RMSNormalization(("C",)), x, scale), "y")
+    assert narrow_worth(extended_of(g)) is None
+
+
+@needs_bf16
+def test_a_frontier_has_no_further_plan_of_a_network_in_bf16() -> None:
+    g = Graph("rounded")
+    x = g.input("x", {"N": 4, "K": 16}, "bf16")
+    w = g.constant(np.ones((16, 8), ml_dtypes.bfloat16), "K M", "w")
+    g.output(g.add(MatMul("K"), x, w), "y")
+    with Session(g, threads=1, tune=True) as session:
+        points = session.frontier([0], runs=1).points
+    assert [point.precision for point in points] == [""]
 
 
 def test_the_command_line_refuses_another_precision(tmp_path: Path) -> None:

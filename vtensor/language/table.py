@@ -14,7 +14,15 @@ from vtensor.language.index import Index
 from vtensor.language.records import dataclass
 from vtensor.language.spelling import Spelling, Write, read_elsewhere
 from vtensor.language.tensor import VTensor
-from vtensor.language.traits import Cost, DefinedBy, Elementwise, Pointwise, Structural, Trait
+from vtensor.language.traits import (
+    Cost,
+    DefinedBy,
+    Elementwise,
+    Linear,
+    Pointwise,
+    Structural,
+    Trait,
+)
 
 K = TypeVar("K", bound=Trait)
 
@@ -66,6 +74,14 @@ class OperatorInfo:
     def light(self) -> bool:
         """True if the operator is point-wise or a concatenation: memory access limits its speed."""
         return Pointwise in self.traits or self.structural == "concat"
+
+    @property
+    def product(self) -> bool:
+        """True if the operator is linear in an operand and adds up many terms for each element: the
+        number of its operations depends on more than one size.
+        """
+        cost = self.trait(Cost)
+        return Linear in self.traits and cost is not None and callable(cost.count)
 
     @property
     def definition(self) -> str:

@@ -123,8 +123,8 @@ class Frontier:
     Attributes:
         name: the network's name.
         threads: the number of kernel threads of a run.
-        points: the point of the strict plan, then the others by tolerance.
-        note: why the strict plan's point is the only one; empty if it is not.
+        points: the point of the strict plan, then the others by tolerance, then that in bf16.
+        note: why no tolerance has another plan than the strict one; empty if one has.
         make_lock: makes the lock file of a point's plan.
         peers: other engines on the same network.
     """
@@ -218,7 +218,8 @@ def frontier_of(
 ) -> Frontier:
     """Make a plan for each tolerance, measure its error and its time, and return the frontier.
 
-    Errors are compared with results of strict kernels; for times, all plans run in turns.
+    A plan in bf16 is added if this processor is faster in bf16. Errors are compared with results of
+    strict kernels; for times, all plans run in turns.
 
     Args:
         plan: the session's plan for the graph.
@@ -238,8 +239,10 @@ def frontier_of(
 
     passes = (*options.passes, PRECISIONS[NARROW])
     narrowed = replace(within(0.0), precision=NARROW, passes=passes)
-    names = observed(simple)
-    narrow = observable(simplified(graph, narrowed), names)
+    narrow: Graph | None = None
+    if options.precision != NARROW and has_instructions(NARROW):
+        narrow = observable(simplified(graph, narrowed), observed(simple))
+        narrow = None if narrow.notes == simple.notes else narrow  # it notes each conversion
     chosen: dict[object, tuple[Plan, list[float]]] = {}
 
     def choose() -> tuple[Plan, list[Plan], list[dict[str, Array]], list[float]]:
@@ -255,8 +258,7 @@ def frontier_of(
                 chosen.setdefault(_chosen_steps(candidate.graph), (candidate, []))[1].append(
                     tolerance
                 )
-        differs = any(value.dtype == NARROW for value in narrow.values.values())
-        if differs and options.precision != NARROW and has_instructions(NARROW):
+        if narrow is not None:
             say(NARROW)
             chosen[NARROW] = plan_of(narrow, narrowed, workspace), []
         plans = [planned for planned, _ in chosen.values()]
