@@ -205,12 +205,12 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
 
 def _worth_text(worth: Worth) -> str:
     """Return the line that says what narrower types are worth for a plan."""
-    types = ", ".join(
-        f"{dtype} ({row.instructions}) {row.of_time:.2f} of the time"
+    times = ", ".join(
+        f"{row.of_time:.0%} with them in {dtype} ({row.instructions})"
         for dtype, row in worth.types.items()
     )
     products = f"products in f32 are {worth.share:.0%} of the operations"
-    return f"{products}; by estimate, a run would take with them in {types}"
+    return f"{products}; by estimate, a run would take this share of its time: {times}"
 
 
 def _other_sizes(plan: Plan) -> str:

@@ -22,7 +22,7 @@ CHANGING = (
     (r"\d+ invokers?", "N invokers"),
     (r"\d+\.\d+\.\d+", "VERSION"),
     (r" on \w+, \S+/libdnnl\S+", " on ISA, LIBRARY"),
-    (r"^this processor multiplies faster than in f32 in .*$", "PROCESSOR"),
+    (r"^types multiplied faster than f32 on this processor: .*$", "PROCESSOR"),
     (r"VERSION on (baseline|plain|avx2|avx512|vnni|amx)$", "VERSION on ISA"),
     (r"\d+\.\d+ ms", "TIME ms"),
     (r" +\S+(?=  class )", " SCORE"),

@@ -52,7 +52,7 @@ def test_libs_lists_every_library_with_its_origin() -> None:
     for dtype, row in faster.items():
         assert registry().libraries[row["library"]].speedups()[dtype][0] == row["instructions"]
     first = ran.stdout.splitlines()[0]
-    assert first.startswith("this processor multiplies faster than in f32 in ")
+    assert first.startswith("types multiplied faster than f32 on this processor: ")
     assert all(f"{dtype} by {row['instructions']}" in first for dtype, row in faster.items())
 
 

@@ -144,7 +144,7 @@ def measured_peers(
         case: the model and its inputs.
         peers: the places of the peers, by name.
         threads: the number of threads of a run.
-        runs: about the number of timed runs of each peer, as far as these fit into two seconds.
+        runs: the number of rounds, from 2 to 10, among which ``PEER_SECONDS`` are divided.
         advance: called with a text that says what happens next.
     """
     from vtensor.runtime.planning.frontier import PeerPoint

@@ -219,8 +219,8 @@ def _library_lines(data: dict[str, Any]) -> Iterator[Line]:
         f"{dtype} by {row['instructions']} (up to {row['times']:g} times, {row['library']})"
         for dtype, row in data["faster_than_f32"].items()
     ]
-    text = ", ".join(types) or "no type; it has neither VNNI nor bf16 nor AMX, or a cap hides them"
-    yield Line("note", f"this processor multiplies faster than in f32 in {text}")
+    text = ", ".join(types) or "none; it has neither VNNI nor bf16 nor AMX, or a cap hides them"
+    yield Line("note", f"types multiplied faster than f32 on this processor: {text}")
     for row in data["libraries"]:
         state = f"absent: {row['absent']}" if row["absent"] else row["version"] or "available"
         yield Line("head" if row["available"] else "ref", f"{row['name']}  {state}")

@@ -75,7 +75,8 @@ class Session(OneProcess):
             warning, and all is computed in f32.
         finite: True promises that inputs and results are finite numbers. If it is False, a plan
             with approximate kernels checks them, and the strict plan repeats a run with numbers
-            that are not finite.
+            that are not finite. If outputs of a plan in f16 are not finite, a plan in f32 repeats
+            the run.
         calibrate: arrays for inputs, by name, on which errors are measured; missing inputs get
             seeded noise.
         input_layouts: the layouts of inputs that the first plan is made for, by name.

@@ -198,7 +198,7 @@ class Plan(OneProcess):
 
     provisional = False
     _was_used = False
-    _outputs_only = False
+    _outputs_only = False  # True if the elements of inputs may be infinite or NaN
 
     def __init__(
         self,

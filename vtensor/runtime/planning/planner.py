@@ -311,7 +311,7 @@ class Planner:
         return self._repeated(plan, lowered.overflows, key, options), choice
 
     def _repeated(self, plan: Plan, overflows: bool, key: PlanKey, options: Options) -> Plan:
-        """Return a plan whose runs are repeated in f32 if outputs are not finite.
+        """Let the runs of a plan be repeated in f32 if outputs are not finite; return the plan.
 
         Args:
             plan: the plan.

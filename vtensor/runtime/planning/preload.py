@@ -56,7 +56,7 @@ def preload_planning(reads_nodes: bool) -> None:
             imported too; False if they are made of a graph.
 
     Raises:
-        Stopped: the background work that needs them is not wanted any more: the process ends.
+        Stopped: the process ends, and with it the background work that needs the modules.
     """
     for name in (*PLANNING, *(READING if reads_nodes else ())):
         checkpoint()
