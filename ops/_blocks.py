@@ -124,7 +124,9 @@ def along(node: NodeReader, dim: str, depth: int, taken: Sequence[str], size: in
 def repacked(
     node: NodeReader, x: VTensor, dim: str, indices: tuple[int, int, int]
 ) -> Packed | None:
-    """Return constant integers with blocks along ``dim``, packed; None if they are not such.
+    """Return constant integers with blocks along ``dim``, packed.
+
+    None if the integers, their scales or their zero points are computed in a run.
 
     Args:
         node: the ONNX node, which has a ``block_size``.
@@ -147,15 +149,17 @@ def repacked(
                 f"{blocks} blocks of {size} along {dim}, which has size {depth}"
             )
     rows = [name for name in x.dims if name != dim]
+    # Packing needs the codes of a block next to one another. Constants alone are moved, once.
     names = along(node, dim, depth, rows, bits)
     codes, middle = unsigned(np.moveaxis(integers, axis, -1))
+    each = [names.block if name == dim else name for name in x.dims]
     own = [
         node.made(packed(codes, bits, size), [*rows, names.block, names.byte]),
-        node.made(np.moveaxis(scales, axis, -1), [*rows, names.block]),
+        node.made(scales, each),
     ]
     if zeros is not None or middle == 0:
         shifts = np.zeros(expected, np.uint8) if zeros is None else unsigned(zeros)[0]
-        own.append(node.made(np.moveaxis(shifts, axis, -1), [*rows, names.block]))
+        own.append(node.made(shifts, each))
     return names._replace(operands=tuple(own))
 
 

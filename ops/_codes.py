@@ -26,7 +26,7 @@ def wrong(node: NodeReader, index: int, what: str, remedy: str) -> ModelError:
     return ModelError(f"{text}\n  to fix: {remedy}")
 
 
-def checked(node: NodeReader, index: int, of: str = "") -> None:
+def check_code(node: NodeReader, index: int, of: str = "") -> None:
     """Check the scale or the zero point in a node's input ``index``, if it is known before a run.
 
     Args:
@@ -88,9 +88,9 @@ def parameter(node: NodeReader, index: int, dims: Sequence[str], over: str = "")
 def scalar(node: NodeReader, index: int, of: str = "") -> VTensor:
     """Return the node's input ``index``, a scale or zero point of a whole tensor, without dims.
 
-    ``of`` is an argument of ``checked``.
+    ``of`` is an argument of ``check_code``.
     """
-    checked(node, index, of)
+    check_code(node, index, of)
     if node.input(index).num_elements != 1:
         raise wrong(node, index, "is for a whole tensor", "quantize by one scale")
     return node.reshape(node.input(index), {})

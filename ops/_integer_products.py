@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from libdesc.groups import Groups
-from ops._codes import BYTES, check_bytes, checked, parameter
+from ops._codes import BYTES, check_bytes, check_code, parameter
 from ops._convolution import KERNELS, convolution_names, grouped, read_groups, with_bias
 from ops._names import broadcast_input, fresh, last_names
 from ops._products import product_names, read_factors
@@ -32,7 +32,7 @@ def _zeros(node: NodeReader, rows: Sequence[tuple[int, VTensor, str]]) -> list[V
     zeros = []
     for index, factor, over in rows:
         if node.has(index):
-            checked(node, index, factor.dtype)
+            check_code(node, index, factor.dtype)
             dims = ("O",) if "O" in factor.dims else tuple(factor.dims)
             zeros.append(parameter(node, index, dims, over))
         else:
@@ -42,7 +42,7 @@ def _zeros(node: NodeReader, rows: Sequence[tuple[int, VTensor, str]]) -> list[V
 
 def _scale(node: NodeReader, index: int, dims: Sequence[str] = (), over: str = "") -> VTensor:
     """Return the scale in a node's input ``index`` in f32; see ``parameter``."""
-    checked(node, index)
+    check_code(node, index)
     scale = parameter(node, index, dims, over)
     return scale if scale.dtype == "f32" else node.ahead(named("Cast")("f32"), scale)
 

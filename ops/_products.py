@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ops._names import fresh
 from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
@@ -45,14 +43,7 @@ def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, s
     return a, b, over
 
 
-def product_rank(second: str = "x1") -> Callable[[Naming], int]:
-    """Return a function from a matrix product as an ONNX node to the rank of its output.
-
-    ``second`` is the role of the second factor.
-    """
-
-    def rank(node: Naming) -> int:
-        left, right = node.rank("x0"), node.rank(second)
-        return max(left, right, 2) - (left == 1) - (right == 1)
-
-    return rank
+def product_rank(node: Naming) -> int:
+    """Return the rank of the output of a matrix product as an ONNX node."""
+    left, right = node.rank("x0"), node.rank("x1")
+    return max(left, right, 2) - (left == 1) - (right == 1)

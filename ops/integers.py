@@ -16,7 +16,7 @@ from libdesc.groups import Groups
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import Array, convolution
 from libdesc.routine import Routine
-from ops._codes import MICROSOFT
+from ops._codes import BYTES, MICROSOFT
 from ops._convolution import convolution_names, cost, kernel_sizes
 from ops._elementwise import FLOATS, elementwise, pointwise
 from ops._integer_products import (
@@ -43,9 +43,6 @@ from vtensor.language.dims import broadcast
 from vtensor.operators import Context, Cost, Expression, Linear, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-#: The element types of the factors.
-BYTES = ("u8", "s8")
-
 
 def _zeros_fit(op: MatMulInteger, a: VTensor, b: VTensor, *zeros: VTensor) -> bool:
     """Return whether there are two zero points or none, each a scalar or along dims of its factor
@@ -71,7 +68,7 @@ def _zeros_fit(op: MatMulInteger, a: VTensor, b: VTensor, *zeros: VTensor) -> bo
     onnx=[
         Spelling("MatMulInteger", 10, read_product, product_names, write=write_product),
         *(
-            Spelling(f"{MICROSOFT}{name}", 1, read, product_names, rank=product_rank())
+            Spelling(f"{MICROSOFT}{name}", 1, read, product_names, rank=product_rank)
             for name, read in (
                 ("MatMulIntegerToFloat", read_to_float),
                 ("DynamicQuantizeMatMul", read_dynamic),
@@ -267,21 +264,27 @@ def narrow_conv(ctx: Context, op: ConvInteger, *operands: VTensor) -> Routine:
 
 
 def _orders(op: MatMulInteger, a: VTensor, b: VTensor, *more: VTensor) -> list[Layout]:
-    """Return layouts in which a, b and the output are stacks of matrices."""
+    """Return layouts in which a, b and the output are stacks of matrices, and zero points have
+    their dims in the order of their factor's.
+    """
     left, right, product = Groups.of(a, b, op.over).orders
-    return [left, right, *(Layout.plain(zero.dims) for zero in more[:-1]), product]
+    zeros = [
+        Layout.plain(dim for dim in order.dims if dim in zero.dims)
+        for order, zero in zip((left, right), more[:-1], strict=False)
+    ]
+    return [left, right, *zeros, product]
 
 
 def _centered(x: PTensor, zero: PTensor | None) -> Array:
-    """Return the integers of x minus their zero point, as s32, with one axis for each dim."""
+    """Return the integers of x minus their zero point, as s32, with one axis for each dim.
+
+    The zero point has its dims in the order of x's.
+    """
     values = x.data().astype(np.int32)
     if zero is None:
         return values
-    dims = x.required_layout.dims
-    shape = [x.size(dim) if dim in zero.dims else 1 for dim in dims]
-    order = sorted(zero.dims, key=dims.index)
-    by = [[*zero.required_layout.dims].index(dim) for dim in order]
-    return values - zero.data().astype(np.int32).transpose(by).reshape(shape)
+    shape = [x.size(dim) if dim in zero.dims else 1 for dim in x.required_layout.dims]
+    return values - zero.data().astype(np.int32).reshape(shape)
 
 
 @definition("MatMulInteger", dtypes=dict.fromkeys(("a", "b", "zeros"), BYTES), orders=_orders)

@@ -11,7 +11,7 @@ from libdesc import invoker, narrow
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import Array, wide
 from libdesc.routine import Routine
-from ops._codes import MICROSOFT, check_bytes, checked, wrong
+from ops._codes import MICROSOFT, check_bytes, check_code, wrong
 from ops.quantizelinear import dynamic_codes
 from ops.recurrent import (
     LSTM,
@@ -52,7 +52,7 @@ def _weights(node: NodeReader) -> list[VTensor]:
     r = by_gate(node, node.input(2, "dir state gate"), cls.gates, cls.places)
     check_bytes(node, 1, 2)
     for role, place in PARAMETERS.items():
-        checked(node, place, (w if role == "w_zero" else r).dtype if "zero" in role else "")
+        check_code(node, place, (w if role == "w_zero" else r).dtype if "zero" in role else "")
     parameters = [_parameter(node, place, w) for place in PARAMETERS.values()]
     return [_signed(node, t) for t in (w, r, *parameters)]
 

@@ -15,7 +15,7 @@ from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
 from libdesc.routine import Routine
 from ops._blocks import read_dequantized
-from ops._codes import MICROSOFT, checked
+from ops._codes import MICROSOFT, check_code
 from ops._elementwise import FLOATS, Array, elementwise, pointwise
 from ops._names import same_names
 from ops._writing import write_aligned
@@ -72,7 +72,7 @@ def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
     and is repeated for each of them. A scalar, or a vector with one element, gets no dims. The same
     holds for the zero point.
     """
-    checked(node, 1)
+    check_code(node, 1)
     return [_parameter(node, index, x) for index in (1, 2) if node.has(index)]
 
 
@@ -131,7 +131,7 @@ def _read_dequantize(node: NodeReader) -> VTensor:
     x = node.input(0)
     parameters = _parameters(node, x)
     if node.has(2):
-        checked(node, 2, x.dtype)
+        check_code(node, 2, x.dtype)
     to = node.element_type("output_dtype") or parameters[0].dtype
     return node.add(DequantizeLinear(to), x, *parameters)
 

@@ -42,7 +42,9 @@ inline Words load(const std::byte *at) {
 }
 inline Words low(Words a, Words b) { return _mm_unpacklo_epi16(a, b); }
 inline Words high(Words a, Words b) { return _mm_unpackhi_epi16(a, b); }
-inline Words added(Words sums, Words a, Words b) { return _mm_add_epi32(sums, _mm_madd_epi16(a, b)); }
+inline Words added(Words sums, Words a, Words b) {
+    return _mm_add_epi32(sums, _mm_madd_epi16(a, b));
+}
 #else
 constexpr Index kWords = 8;
 struct Words {
@@ -79,7 +81,8 @@ static_assert(kWords <= kColumns);
 inline void store(const Words &first, const Words &second, std::int32_t *to) {
 #if defined(__AVX512BW__)
     const auto order = [](int begin) {
-        const __m512i steps = _mm512_set_epi32(19, 18, 17, 16, 3, 2, 1, 0, 19, 18, 17, 16, 3, 2, 1, 0);
+        const __m512i steps =
+            _mm512_set_epi32(19, 18, 17, 16, 3, 2, 1, 0, 19, 18, 17, 16, 3, 2, 1, 0);
         const __m512i parts = _mm512_set_epi32(4, 4, 4, 4, 4, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0);
         return _mm512_add_epi32(_mm512_add_epi32(steps, parts), _mm512_set1_epi32(begin));
     };

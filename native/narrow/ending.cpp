@@ -120,7 +120,8 @@ Ending::Ending(const EndingCall &call, Index columns, Index elements)
         const bool single = place == kOtherZero || place == kOtherScale || place == kZero ||
                             (place >= kCode && place <= kDecodeScale);
         const Index most = single ? 1 : place == kOther ? elements : columns;
-        demand(count == most || (count == 1 && place != kOther), "a stage's operand has another size");
+        demand(count == most || (count == 1 && place != kOther),
+               "a stage's operand has another size");
         demand(place == kSum || place == kScale || scaled, "a stage is for scaled sums");
         const bool one = count == 1 && !single;
         if (place == kSum) one_sum_ = one;
@@ -225,7 +226,8 @@ void Ending::store(const EndingOperands &at, const EndingColumns &columns,
         Index column = 0;
         for (; column + kLanes <= count; column += kLanes)
             vector<true>(stages, own, columns, sums, column, to + column, kLanes);
-        if (column < count) vector<false>(stages, own, columns, sums, column, to + column, count - column);
+        if (column < count)
+            vector<false>(stages, own, columns, sums, column, to + column, count - column);
     }
 }
 

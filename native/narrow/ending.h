@@ -15,12 +15,12 @@
 namespace vtensor::narrow {
 
 // A stage's name, the element type of its operand, and how many elements that has. In order:
-// "sum", s32, is added to the sums; "scale", f32, multiplies them as f32; "code", of bytes, is added
-// to the rounded product, which saturates, and "decode_zero" is subtracted from it again before
-// "decode_scale" multiplies; "bias", f32, is added;
-// "other", f32 or bytes like dst, is added, bytes minus "other_zero" times "other_scale"; then come
-// the bounds; "step", f32, divides; "zero" is added to the rounded quotient. An operand has one
-// element or one for each column; code, zero, and the operands of decode and other have one.
+// "sum", s32, is added to the sums; "scale", f32, multiplies them as f32; "code", of bytes, is
+// added to the rounded product, which saturates, and "decode_zero" is subtracted from it again
+// before "decode_scale" multiplies; "bias", f32, is added; "other", which has dst's elements as f32
+// or bytes, is added, bytes minus "other_zero" times "other_scale"; then come the bounds; "step",
+// f32, divides; "zero" is added to the rounded quotient. An operand but other has one element, or
+// one for each column; code, zero, and the zeros and scales of decode and other have one.
 using Stage = std::tuple<std::string, std::string, Index>;
 
 struct EndingCall {

@@ -60,7 +60,8 @@ const Kind &kind_for(const std::string &name, Index rows) {
     constexpr Index kFew = 2;
     const std::vector<Kind> &all = kinds();
     for (std::size_t i = 0; i < all.size(); ++i)
-        if (name == all[i].name) return i > 0 && all[i].rows > 1 && rows <= kFew ? all[i - 1] : all[i];
+        if (name == all[i].name)
+            return i > 0 && all[i].rows > 1 && rows <= kFew ? all[i - 1] : all[i];
     eigen::refuse("no kernels with the instructions " + name + " here");
 }
 

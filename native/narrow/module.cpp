@@ -7,8 +7,8 @@
 #include "blockwise.h"
 #include "eigen/module.h"
 #include "kernels.h"
-#include "sums.h"
 #include "recurrent.h"
+#include "sums.h"
 
 namespace nb = nanobind;
 using namespace nanobind::literals;
@@ -81,15 +81,17 @@ Slots: left, right, zero points if any, operands of stages, dst, scratch if need
                    Index groups, const Ints &src, const Ints &dst, const Ints &taps,
                    const Ints &strides, const Ints &dilations, const Ints &begin,
                    const std::string &src_type, const std::string &weights_type,
-                   const std::string &weights, Index src_zeros, Index weights_zeros, const std::vector<Stage> &stages, const std::string &to,
-                   float low, float high) {
+                   const std::string &weights, Index src_zeros, Index weights_zeros,
+                   const std::vector<Stage> &stages, const std::string &to, float low,
+                   float high) {
                 return Kernel(make({instructions, images, channels, outputs, groups, src, dst,
                                     taps, strides, dilations, begin, src_type, weights_type,
                                     weights, src_zeros, weights_zeros, {stages, to, low, high}}));
             },
             "instructions"_a, "images"_a, "channels"_a, "outputs"_a, "groups"_a, "src"_a, "dst"_a,
             "taps"_a, "strides"_a, "dilations"_a, "begin"_a, "src_type"_a, "weights_type"_a,
-            "weights"_a, "src_zeros"_a, "weights_zeros"_a, "stages"_a, "to"_a, "low"_a, "high"_a, says);
+            "weights"_a, "src_zeros"_a, "weights_zeros"_a, "stages"_a, "to"_a, "low"_a, "high"_a,
+            says);
     };
     sliding("convolution", &convolution,
             R"(Make a kernel for a convolution of bytes over three spatial dims, channels last.

@@ -150,7 +150,8 @@ Parts Parts::of(Index threads, Index rows, Index panels) {
 
 bool any_zero(const std::uint8_t *zeros, Index count, bool is_signed) {
     const std::uint8_t none = is_signed ? 0 : 128;
-    return std::any_of(zeros, zeros + std::max<Index>(count, 1), [=](std::uint8_t zero) { return zero != none; });
+    return std::any_of(zeros, zeros + std::max<Index>(count, 1),
+                       [=](std::uint8_t zero) { return zero != none; });
 }
 
 }  // namespace vtensor::narrow

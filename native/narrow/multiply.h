@@ -125,7 +125,8 @@ private:
     }
 };
 
-// Returns whether any zero point of a right factor is not 0 in panels. Without any, `zeros` has 0.
+// Returns whether any zero point of a right factor is not 0 in panels. If `count` is 0, `zeros`
+// points to one 0, the zero point of all columns.
 bool any_zero(const std::uint8_t *zeros, Index count, bool is_signed);
 
 }  // namespace vtensor::narrow

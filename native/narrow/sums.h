@@ -1,8 +1,8 @@
 // native/narrow/sums.h: sums of products of bytes, by each kind of instructions.
 //
-// The right factor is stored in panels of 16 columns. A panel has its rows in groups of 4: [K/4] [16
-// columns] [4 rows], signed bytes; a group of 16 x 4 bytes is a vector for VNNI, 16 groups are a
-// tile for AMX. Unsigned bytes are stored minus 128. The left factor has the form of `Form`.
+// The right factor is stored in panels of 16 columns. A panel has its rows in groups of 4: [K/4]
+// [16 columns] [4 rows], signed bytes; a group of 16 x 4 bytes is a vector for VNNI, 16 groups are
+// a tile for AMX. Unsigned bytes are stored minus 128. The left factor has the form of `Form`.
 #pragma once
 
 #include <cstddef>

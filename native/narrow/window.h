@@ -27,7 +27,8 @@ inline void check_window(const Convolution &call) {
     Index padded = eigen::times(8, std::max<Index>(call.channels, 1));
     for (std::size_t i = 0; i < 3; ++i) {
         const Index reach = (call.taps[i] - 1) * call.dilations[i] + 1;
-        padded = eigen::times(padded, eigen::plus(eigen::times(call.dst[i], call.strides[i]), reach));
+        const Index most = eigen::plus(eigen::times(call.dst[i], call.strides[i]), reach);
+        padded = eigen::times(padded, most);
     }
     eigen::times(padded, std::max<Index>(call.images, 1));
 }

@@ -24,7 +24,8 @@ inline Sums add(Sums sums, Sums a, Sums b) {
     return _mm512_add_epi32(sums, _mm512_madd_epi16(a, b));
 }
 inline void store(const Sums (&sums)[kSums], std::int32_t *to) {
-    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i even =
+        _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
     _mm512_storeu_si512(to, _mm512_add_epi32(_mm512_permutex2var_epi32(sums[0], even, sums[1]),
                                              _mm512_permutex2var_epi32(sums[0], odd, sums[1])));
