@@ -38,7 +38,7 @@ SECTIONS = (
     "eval.memory",
     "eval.busy",
     "eval.today",
-    "eval.narrow",
+    "eval.narrow.narrow_types",
 )
 
 REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Programming Framework"

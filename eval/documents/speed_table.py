@@ -21,8 +21,8 @@ from typing import Any
 from eval.figures.latency import like_for_like
 from eval.figures.timing import SESSION, TOLERANT
 from eval.kernels.forms import logs_of
-from eval.narrow import BF16, US
-from eval.narrow import logs_of as narrow_logs
+from eval.narrow.narrow_types import BF16, US
+from eval.narrow.narrow_types import logs_of as narrow_logs
 from eval.store import RESULTS, Row, instructions
 
 README = Path(__file__).parents[2] / "README.md"
@@ -107,7 +107,7 @@ def narrowed(kind: str, ours: str) -> Callable[[Iterable[Row]], Ratios]:
     """Return a function from rows of ``eval.narrow`` to each peer's ratios on one kind of networks.
 
     Args:
-        kind: a key of ``eval.narrow.KINDS``.
+        kind: a key of ``eval.narrow.narrow_types.KINDS``.
         ours: the name of one of VTensor's engines in the rows.
     """
 

@@ -40,11 +40,13 @@ def run_once(source: Any, feeds: Mapping[str, Any], **options: Any) -> list[Arra
         return session.run(None, feeds)
 
 
-def runtime(proto: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
-    """Run a model on ONNX Runtime; return its outputs."""
+def runtime(proto: ModelProto, feeds: Mapping[str, Array], optimised: bool = True) -> list[Array]:
+    """Run a model on ONNX Runtime, with its graph optimisations or without; return its outputs."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # its remarks on models are not our subject
     options.intra_op_num_threads = 1
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from eval.quantised import BITS4, CONVERSIONS, DYNAMIC, STATIC, prepared, quiet
+from eval.narrow.quantised import BITS4, CONVERSIONS, DYNAMIC, STATIC, prepared, quiet
+from tests.frontends.support import runtime
 from tests.libraries.slow import slow_but
 from tests.networks.drawn import FAMILIES, Array, inputs_of
 from tests.networks.mixed import mixed
 from tests.networks.single import OPERATORS, Single
 from vtensor import Session
+
+#: What ONNX Runtime computes node by node.
+unoptimised = partial(runtime, optimised=False)
 
 #: Static conversions and families that ``make test`` runs.
 QUICK = [
@@ -32,23 +35,11 @@ QUICK = [
 
 @cache
 def converted(family: str, conversion: str) -> ModelProto:
-    """Return a family's network in a conversion of ``eval/quantised.py``."""
+    """Return a family's network in a conversion of ``eval/narrow/quantised.py``."""
     with TemporaryDirectory() as folder, quiet():
         file, model = Path(folder) / "narrow.onnx", prepared(FAMILIES[family]())
         CONVERSIONS[conversion](model, file, inputs_of(model))
         return onnx.load(file)
-
-
-def unoptimised(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
-    """Return what ONNX Runtime computes node by node."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return list(session.run(None, dict(feeds)))
 
 
 def computed(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:

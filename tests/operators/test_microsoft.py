@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
 from libdesc.registry import registry
+from tests.frontends.support import runtime
 from tests.operators.harness import Array
 from vtensor import Session
 from vtensor.errors import VTensorError
@@ -196,11 +196,8 @@ NODES = [
 
 @pytest.mark.parametrize("row", NODES, ids=str)
 def test_values_are_those_of_onnx_runtime(row: Node) -> None:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     model = row.model()
-    peer = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    [expected] = peer.run(None, row.fed())
+    [expected] = runtime(model, row.fed(), optimised=False)
     with Session(model, threads=1) as session:
         [found] = session.run(None, row.fed())
         assert not [step.op for step in session.plan.steps if step.python]

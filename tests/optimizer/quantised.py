@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +9,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_dynamic,
-    quantize_static,
-)
+
+from eval.narrow.quantised import dynamic, quiet, static
 
 Array = np.ndarray[Any, Any]
-TYPES = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
-FORMATS = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,15 +120,6 @@ def attention() -> Network:
 NETWORKS = {"convolutions": convolutions, "attention": attention}
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]  # it has no types
-    def __init__(self, network: Network) -> None:
-        self._feeds = iter([network.feeds(seed) for seed in range(4)])
-
-    def get_next(self) -> dict[str, Array] | None:
-        """Return the next inputs."""
-        return next(self._feeds, None)
-
-
 def quantised(
     network: Network,
     folder: Path,
@@ -150,37 +132,18 @@ def quantised(
 
     Args:
         network: the network.
-        folder: where files are written.
-        form: ``qdq``, ``qoperator`` or ``dynamic``.
+        folder: where its file is written.
+        form: ``qdq``, ``qop`` or ``dynamic``.
         activations, weights: their element types.
         per_channel: whether the weights of each output channel have a scale of their own.
     """
-    logging.getLogger().setLevel(logging.ERROR)
-    source, target = folder / "f32.onnx", folder / f"{form}.onnx"
-    onnx.save(network.model(), source)
-    kind = TYPES[weights]
-    if form == "dynamic":
-        quantize_dynamic(source, target, weight_type=kind, per_channel=per_channel)
-    else:
-        quantize_static(
-            source,
-            target,
-            _Reader(network),
-            quant_format=FORMATS[form],
-            activation_type=TYPES[activations],
-            weight_type=kind,
-            per_channel=per_channel,
-        )
+    target, scales = folder / f"{form}.onnx", "channel" if per_channel else "tensor"
+    with quiet():
+        if form == "dynamic":
+            dynamic(weights, scales, network.model(), target, {})
+        else:
+            static(form, activations + weights, scales, network.model(), target, network.feeds(0))
     return onnx.load(target)
-
-
-def unoptimised(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
-    """Return ONNX Runtime's answers without its graph optimisations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    peer = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    answers: list[Array] = peer.run(None, dict(feeds))
-    return answers
 
 
 def output_step(model: ModelProto) -> float:

@@ -13,8 +13,9 @@ import ops
 from libdesc import without_invoker
 from libdesc.preferences import Preferences
 from optimizer.integers import integers as in_integers
+from tests.frontends.support import runtime
 from tests.optimizer.graphs import operators, steps_of
-from tests.optimizer.quantised import NETWORKS, output_step, quantised, unoptimised
+from tests.optimizer.quantised import NETWORKS, output_step, quantised
 from vtensor import Graph, Session
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning.library_options import preferences_of
@@ -77,11 +78,11 @@ def test_both_forms_of_a_network_are_one_plan(
 ) -> None:
     network, (activations, weights) = NETWORKS[name](), types.split()
     feeds, found = network.feeds(9), []
-    for form in ("qdq", "qoperator"):
+    for form in ("qdq", "qop"):
         model = quantised(network, tmp_path, form, activations, weights, per_channel)
         steps, transforms, answer = plan_of(model, feeds)
         assert transforms <= 3
-        [expected] = unoptimised(model, feeds)
+        [expected] = runtime(model, feeds, optimised=False)
         assert np.abs(answer - expected).max() <= 1.01 * output_step(model)
         found.append(steps)
     assert found[0] == found[1]
@@ -95,7 +96,7 @@ def test_dynamic_scales(name: str, weights: str, tmp_path: Path) -> None:
     model = quantised(network, tmp_path, "dynamic", weights=weights)
     feeds = network.feeds(9)
     steps, _, answer = plan_of(model, feeds)
-    [expected] = unoptimised(model, feeds)
+    [expected] = runtime(model, feeds, optimised=False)
     np.testing.assert_allclose(answer, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
     assert "Cast" not in " ".join(steps)
 
@@ -106,7 +107,7 @@ def test_without_kernels_a_network_runs_wide(tmp_path: Path) -> None:
     integers = ("ConvInteger", "MatMulInteger")
     with without_invoker(integers[0], "narrow"), without_invoker(integers[1], "narrow"):
         steps, _, answer = plan_of(model, feeds)
-    [expected] = unoptimised(model, feeds)
+    [expected] = runtime(model, feeds, optimised=False)
     assert np.abs(answer - expected).max() <= 1.01 * output_step(model)
     assert not [step for step in steps if step.split(" ")[0] in integers]
 

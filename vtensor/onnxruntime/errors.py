@@ -30,11 +30,11 @@ class NoSuchFile(Exception):
 
 
 class NoModel(Exception):
-    """No model is loaded; VTensor raises it never."""
+    """No model is loaded; VTensor never raises it."""
 
 
 class EngineError(Exception):
-    """An execution provider failed; VTensor raises it never."""
+    """An execution provider failed; VTensor never raises it."""
 
 
 class RuntimeException(Exception):
@@ -46,7 +46,7 @@ class InvalidProtobuf(Exception):
 
 
 class ModelLoaded(Exception):
-    """A model is loaded already; VTensor raises it never."""
+    """A model is loaded already; VTensor never raises it."""
 
 
 class NotImplemented(Exception):  # noqa: A001  # ONNX Runtime's name
@@ -58,19 +58,19 @@ class InvalidGraph(Exception):
 
 
 class EPFail(Exception):
-    """An execution provider failed; VTensor raises it never."""
+    """An execution provider failed; VTensor never raises it."""
 
 
 class ModelLoadCanceled(Exception):
-    """Loading was cancelled; VTensor raises it never."""
+    """Loading was cancelled; VTensor never raises it."""
 
 
 class ModelRequiresCompilation(Exception):
-    """The model needs a compiled form; VTensor raises it never."""
+    """The model needs a compiled form; VTensor never raises it."""
 
 
 class NotFound(Exception):
-    """Something named does not exist; VTensor raises it never."""
+    """Something named does not exist; VTensor never raises it."""
 
 
 #: The number and the name of the status that a message of each class begins with.

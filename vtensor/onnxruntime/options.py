@@ -179,7 +179,7 @@ class RunOptions(_Options):
         "log_severity_level": _Setting(-1),
         "log_verbosity_level": _Setting(0),
         "logid": _Setting(""),
-        "only_execute_path_to_fetches": _Setting(False, used=True),  # VTensor does no other way
+        "only_execute_path_to_fetches": _Setting(False, used=True),  # VTensor always does
         "terminate": _Setting(False, used=True),
     }
 

@@ -245,7 +245,7 @@ class Session:
         return results
 
     def _may_be_false(self, feed: Mapping[str, object], error: VTensorError) -> bool:
-        """Return whether a run may have failed since the model declares false sizes.
+        """Return whether a run may have failed because the model declares false sizes.
 
         ONNX Runtime takes the names of open sizes and the sizes of outputs for a comment, and so
         models have wrong ones.

@@ -1,7 +1,7 @@
 """Narrow types: 8-bit integers, f16, bf16 and 4-bit weights, beside the peers.
 
 ``python -m eval.narrow``. Networks are converted by ONNX Runtime's quantiser and its f16 converter
-(``eval/quantised.py``). VTensor runs each converted network and the same network in f32, in turns
+(``quantised.py``). VTensor runs each converted network and the same network in f32, in turns
 with ONNX Runtime and with OpenVINO as installed, which computes f32 in bf16 if the processor
 supports that. The number in brackets after a time is the largest difference, relative to the
 largest output, from ONNX Runtime without graph optimisations: on the converted network for integers
@@ -26,8 +26,8 @@ import typer
 from eval.drawing import bars, drawn
 from eval.experiment import Again, AsJson, Folder, Full, Quick, Scope, Store, alone
 from eval.markdown import milliseconds, picture, table, told
+from eval.narrow.quantised import BITS4, DYNAMIC, STATIC, converted, source
 from eval.networks import NAMES
-from eval.quantised import BITS4, DYNAMIC, STATIC, converted, source
 from eval.store import Row
 from optimizer.pipeline import LEVELS
 from vtensor.benchmark.messages import Finished
@@ -53,14 +53,14 @@ class Engine:
     Attributes:
         place: the place of its class, ``"package.module:Class"``.
         precision: the element type in which a peer multiplies and adds.
-        told: options of VTensor's session.
+        options: options of VTensor's session.
         plain: whether it runs the network in f32 in place of the converted one.
         share: the session's tolerance, as a share of the error of the engine ``openvino``.
     """
 
     place: str = "eval.peers.ours:Level"
     precision: Precision = "f32"
-    told: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     plain: bool = False
     share: float | None = None
 
@@ -76,12 +76,12 @@ VINO_F32, AT_ERROR, AT_HUNDREDTH = "openvino f32", "at the error", "at a hundred
 ENGINES = {
     US: Engine(),
     WIDE: Engine(plain=True),
-    BF16: Engine(told={"precision": "bf16"}),
+    BF16: Engine(options={"precision": "bf16"}),
     ORT: Engine(PEERS["onnxruntime"]),
     VINO: Engine(PEERS["openvino"], "default"),
     VINO_F32: Engine(PEERS["openvino"]),
-    AT_ERROR: Engine(told={"tune": True}, share=1.0),
-    AT_HUNDREDTH: Engine(told={"tune": True}, share=0.01),
+    AT_ERROR: Engine(options={"tune": True}, share=1.0),
+    AT_HUNDREDTH: Engine(options={"tune": True}, share=0.01),
 }
 #: By kind of narrow type, the engines of its races.
 KINDS = {
@@ -215,7 +215,7 @@ def timed(
             if engine.share is not None:
                 error = by[VINO].difference or 0.0
                 tolerance = {"tolerance": error * engine.share}
-                each.options = {**each.options, "told": {**engine.told, **tolerance}}
+                each.options = {**each.options, "told": {**engine.options, **tolerance}}
             each.enter(wide if engine.plain else task)
             if oracle.loaded:
                 each.agree(oracle.loaded)
@@ -229,7 +229,7 @@ def timed(
 def _contender(name: str) -> Contender:
     engine, options = ENGINES[name], dict[str, Any]()
     if engine.ours:
-        options = {"optimize": LEVELS["all"], "mix": "priority", "told": engine.told}
+        options = {"optimize": LEVELS["all"], "mix": "priority", "told": engine.options}
     # Any finite error is accepted: it stands beside the time.
     return Contender(
         name, engine.place, engine.precision, LIMIT_S, options=options, bound=sys.float_info.max
@@ -398,7 +398,3 @@ def main(
     """Measure networks in narrow types beside the same in f32 and the peers."""
     scope = replace(Scope.of(full, quick), only=tuple(filter(None, only.split(","))))
     alone(sys.modules[__name__], scope, to, again, as_json)
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,0 +1,1 @@
+"""Networks in narrow types: made by the usual tools, and timed beside other engines."""
