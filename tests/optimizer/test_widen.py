@@ -276,7 +276,8 @@ def test_likely_sizes_are_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     net.add("Concat", *parts, axis=1, out="y")
     model = net.model({"x": ["N", 16, 4, 4]}, {"y": ["N", 32, 4, 4]})
     with Session(model, threads=1, cache_dir=tmp_path) as session:
-        assert (store := session._runner.plans) is not None
+        store = session._runner.plans
+        assert store is not None
         while not store.prepared:
             session.run(None, input_of(model, "f16", 1))
         settle(session)
