@@ -445,7 +445,8 @@ class Builder:
             return self._add_results(reader, results)
         if needed:
             return self._add_stand_ins(node)
-        found = self._problems.later if self._asks else self._problems.refused
+        waiting = self._asks or any(spelling.counts for spelling in candidates)
+        found = self._problems.later if waiting else self._problems.refused
         found.append((node, "; ".join(dict.fromkeys(reasons))))
         return self._add_stand_ins(node)
 

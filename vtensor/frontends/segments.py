@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from onnx import GraphProto, TypeProto, helper
+import numpy as np
+from onnx import GraphProto, NodeProto, TypeProto, helper
 
 from optimizer.constants.originals import Originals
 from vtensor.frontends.control import DECIDING, constants_of
 from vtensor.frontends.folding import Facts
-from vtensor.frontends.functions import call, function_of
+from vtensor.frontends.builder import attributes_of
+from vtensor.frontends.functions import call, function_of, spellings_of
 from vtensor.frontends.network import (
     InputType,
     Network,
@@ -26,10 +28,12 @@ from vtensor.frontends.network import (
     reads_of,
     running_nodes,
 )
+from vtensor.frontends.splicing import Splice
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.values import is_arithmetic
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import dataclass, replace
+from vtensor.language.spelling import COUNTED, Counts
 
 if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
@@ -145,7 +149,7 @@ def cut(model: Model, names: Mapping[str, bool], facts: Facts) -> Cut | None:
     Raises:
         ModelError: a function is inconsistent.
     """
-    network = _with_bodies(model.network, {name for name, inner in names.items() if inner}, facts)
+    network = _with_bodies(model.network, names, facts)
     if network is not model.network:
         return Cut(None, (), network.outputs, (), lambda _: model.part(network))
     waiting, controls, before = _split(network, {*names})
@@ -180,21 +184,65 @@ def cut(model: Model, names: Mapping[str, bool], facts: Facts) -> Cut | None:
     )
 
 
-def _with_bodies(network: Network, names: set[str], facts: Facts) -> Network:
-    """Return the network with functions' bodies in place of those nodes ``names`` that call one.
+def _with_bodies(network: Network, names: Mapping[str, bool], facts: Facts) -> Network:
+    """Return the network with other nodes in place of some of the nodes ``names``.
 
-    It is ``network`` itself if none of them does.
+    In place of a node that calls a function, there is the function's body; in place of one that
+    finds a number of elements, the node that delivers this number, and slices by it. The result is
+    ``network`` itself if there is no such node.
+
+    Args:
+        network: the network.
+        names: nodes by name, with True if a node inside of them needs to know a value.
+        facts: the types and values that are known without a run.
     """
-    nodes, replaced = list[NetworkNode](), False
+    nodes = list[NetworkNode]()
     taken = TakenNames([*network.value_names(), *(node.name for node in network.nodes)])
     for node in network.nodes:
-        function = function_of(node, network, facts) if node.name in names else None
-        if function is None:
-            nodes.append(node)
+        inner = names.get(node.name)
+        function = function_of(node, network, facts) if inner else None
+        counts = [each.counts for each in spellings_of(node) if inner is False and each.counts]
+        if function is not None:
+            nodes += [replace(part, origin=None) for part in call(node, function, taken)]
+        elif counts:
+            nodes += _counted(node, counts[0], network, taken)
         else:
-            replaced = True
-            nodes += [replace(inner, origin=None) for inner in call(node, function, taken)]
-    return replace(network, nodes=nodes, local={}, computed={}) if replaced else network
+            nodes.append(node)
+    if len(nodes) == len(network.nodes):
+        return network
+    nodes, used = needed(nodes, network.outputs)
+    return replace(network, nodes=nodes, used=frozenset(used), local={}, computed={})
+
+
+def _counted(
+    node: NetworkNode, counts: Counts, network: Network, taken: TakenNames
+) -> list[NetworkNode]:
+    """Return the nodes that replace one of which only a run knows how much it finds.
+
+    These are the node that delivers the number of what it finds, and slices by that number.
+
+    Args:
+        node: the node.
+        counts: the axis along which an output has what is found, by the output's index.
+        network: the network of the node.
+        taken: the names of all values and nodes; the names of new ones are added to it.
+    """
+    proto, splice = NodeProto.FromString(node.proto.SerializeToString()), Splice(node, taken)
+    count, listed = splice.free("count"), list(proto.output)
+    proto.domain, begin = COUNTED, splice.constant(np.array([0]))
+    for place, axis in counts(attributes_of(node, network)).items():
+        if place < len(listed) and listed[place]:
+            whole, output = splice.free("found"), listed[place]
+            proto.output[place] = whole
+            axes = splice.constant(np.array([axis]))
+            splice.protos.append(
+                NodeProto(op_type="Slice", input=[whole, begin, count, axes], output=[output])
+            )
+    proto.output.append(count)
+    splice.protos.append(proto)
+    opsets = {**node.opsets, COUNTED: 1, "": max(node.opset, 13)}
+    nodes = splice.nodes(node.outputs, opsets)
+    return [replace(each, origin=None) for each in nodes]
 
 
 def _split(
