@@ -464,6 +464,8 @@ class Builder:
         except Exception as error:  # a fault of the spelling: the error names the node
             pass_signals(error)
             raise _spelling_error(self._network, node, error) from error
+        if unread := reader.unread():
+            raise reader.refuse(f"it has the attribute {unread[0]!r}, which changes nothing here")
         values = [read] if isinstance(read, VTensor) else list(read)
         results = {}
         for index, name in enumerate(node.proto.output):
