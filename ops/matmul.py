@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from libdesc import eigen, invoker, onednn
 from libdesc.groups import Groups
 from libdesc.numpy import definition
@@ -19,6 +21,7 @@ from ops._products import product_names, product_rank, read_factors, turned_name
 from ops._writing import write_sum
 from ptensor import Layout, PTensor
 from vtensor.language.dims import broadcast
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
 from vtensor.operators import Context, Cost, Linear, named, operator, param
 from vtensor.tensor import VTensor
@@ -31,7 +34,11 @@ def _read(node: NodeReader) -> VTensor:
 
 def _read_fused(node: NodeReader) -> VTensor:
     a, b, over = read_factors(node, turned=True)
-    return activated(node, _scaled(node, "alpha", node.add(MatMul(over), a, b)))
+    y, alpha = node.add(MatMul(over), a, b), float(node.attribute("alpha", 1.0))
+    if alpha != 1:  # no Times: products of queries and keys are scaled, too, and then fused
+        factor = node.made(np.array(alpha, numpy_dtype(y.dtype)), ())
+        y = node.add(named("Mul")(), y, factor)
+    return activated(node, y)
 
 
 def _transposed(node: Naming | NodeReader) -> list[bool]:

@@ -465,7 +465,7 @@ class Builder:
             pass_signals(error)
             raise _spelling_error(self._network, node, error) from error
         if unread := reader.unread():
-            raise reader.refuse(f"it has the attribute {unread[0]!r}, which changes nothing here")
+            raise reader.refuse(f"attribute {unread[0]!r} is unknown, or not supported with others")
         values = [read] if isinstance(read, VTensor) else list(read)
         results = {}
         for index, name in enumerate(node.proto.output):
