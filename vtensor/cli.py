@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ import typer
 
 from vtensor.commands.bench import bench
 from vtensor.commands.cache import cache
+from vtensor.commands.compare import compare
 from vtensor.commands.diff import diff
 from vtensor.commands.explain import explain
 from vtensor.commands.export import export
@@ -51,6 +51,7 @@ from vtensor.commands.shared import (
     opened,
     print_json,
     print_lines,
+    write_npz,
 )
 from vtensor.errors import InputError
 from vtensor.image import PREPROCESS
@@ -215,9 +216,6 @@ def plan(
 def _save(file: Path, outputs: Mapping[str, Array]) -> None:
     """Write the outputs to an ``.npz`` file.
 
-    This does not use ``np.savez``. It takes the names as keyword arguments, so no output could be
-    named ``file``.
-
     Args:
         file: the path; ``.npz`` is appended if it is missing.
         outputs: the arrays by name of the output.
@@ -227,10 +225,7 @@ def _save(file: Path, outputs: Mapping[str, Array]) -> None:
     """
     file = Path(f"{str(file).removesuffix('.npz')}.npz")
     try:
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, array in outputs.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, array, allow_pickle=False)
+        write_npz(file, outputs)
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have
         raise InputError(f"{file}: outputs cannot be written there: {error}") from error
 
@@ -332,7 +327,19 @@ def _print_run(
     print(f"latency: {median}; {changes} a run")
 
 
-for command in (bench, profile, explain, frontier, lock, diff, export, libs, ops, dispatcher):
+for command in (
+    bench,
+    profile,
+    explain,
+    frontier,
+    lock,
+    diff,
+    compare,
+    export,
+    libs,
+    ops,
+    dispatcher,
+):
     app.command()(command)
 app.add_typer(cache, name="cache")
 
