@@ -26,8 +26,8 @@ def described(
 
     Each has ``shape`` and ``dtype``, the range of numbers, and the first values. ``top`` has the
     classes with the largest scores: only if the one output of a model of pictures has a score for
-    each class, or if ``labels`` are given and there are no boxes. ``boxes`` has the boxes with the largest scores, if
-    another output has scores for them.
+    each class, or if ``labels`` are given and there are no boxes. ``boxes`` has the boxes with the
+    largest scores, if another output has scores for them.
 
     Args:
         inputs: the inputs of the model.
