@@ -22,6 +22,7 @@ from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.lock import lock
 from vtensor.commands.plan_sizes import SizesArguments, SizesOption, show
+from vtensor.commands.problem_file import ProblemArguments, ProblemOption, write_problem
 from vtensor.commands.profile import profile
 from vtensor.commands.results import described, lines
 from vtensor.commands.shared import (
@@ -170,6 +171,7 @@ def plan(
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the plan to this SVG file.")] = None,
     sizes: SizesOption = "",
+    problem: ProblemOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -177,9 +179,20 @@ def plan(
 
     With --html or --svg, draw the plan before and after the optimiser's passes instead. With
     --sizes, plan for each size, and show which sizes share a plan and what changes in between.
+    With --problem, write the choice of layouts as a problem for other solvers.
     """
     limits = LoadOptions(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite, precision)
+    if problem:
+        with errors(debug):
+            if html or svg or calibrate or sizes or as_json:
+                text = "--problem goes with none of --html, --svg, --calibrate, --sizes, --json"
+                raise InputError(text)
+            mix = Mix.parse(libraries, pin)
+            write_problem(
+                ProblemArguments(model, shape, value, threads, passes, isa, limits, mix), problem
+            )
+        return
     if sizes:
         with errors(debug):
             if html or svg or calibrate:
