@@ -356,6 +356,10 @@ def test_a_plan_says_what_narrower_types_are_worth(tmp_path: Path) -> None:
     assert all(0 < row["of_time"] < 1 for row in worth["types"].values())
     assert "products in f32 are" in vtensor(*asked).stdout
     assert data["narrower"] is None  # nothing is left to gain
+    assert 0 < data["precision_error"] < ROUGH
+    assert data_of(*asked)["precision_error"] is None
+    text = vtensor(*asked, "--precision", "bf16").stdout
+    assert f"results are off by {data['precision_error']:.1e}" in text
     products = [step for step in data["steps"] if step["operator"].startswith("MatMul")]
     assert {row["dtype"] for step in products for row in step["inputs"]} == {"bf16"}
     assert all(row["layout"].endswith(":bf16") for step in products for row in step["inputs"])
