@@ -626,6 +626,8 @@ def _kept(node: NodeReader, dims: Dims, queries: int, total: int, start: VTensor
             raise node.refuse(f"local_window_size {window} without causal")
         ends = node.add(named("Cast")("s64"), node.input(5, dims.batch))
         return node.add(named("LessOrEqual")(), keys, ends)
+    if window < 1 and window != -1:
+        raise node.refuse(f"local_window_size {window}; it must be at least 1, or -1")
     own = node.add(named("Add")(), _places(node, dims.query, queries), start)
     keep = node.add(named("LessOrEqual")(), keys, own)
     if window > 0:
