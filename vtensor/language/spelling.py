@@ -252,7 +252,8 @@ class Spelling:
     rank: Callable[[Naming], int] | None = None
 
 
-class Refusal(NamedTuple):
+@dataclass(frozen=True)
+class Refusal:
     """The ``read`` of a spelling that refuses every node.
 
     Attributes:

@@ -28,7 +28,7 @@ HIDDEN = H * F
 X, W, BIAS = some(N, S, 5), some(5, 3 * HIDDEN), some(3 * HIDDEN)
 Q, K, V = (some(N, S, HIDDEN, seed=seed) for seed in range(3))
 PAST = some(2, N, H, P, F)
-HIDE = {"mask_filter_value": -1.5}
+HIDE: dict[str, Any] = {"mask_filter_value": -1.5}
 MASKS = [
     np.array([2, 3], "i4"),
     np.array([2, 3, 0, 4, 8, 0, 4, 8], "i4"),
@@ -152,7 +152,7 @@ def grouped(
 
 
 TURNS = some(10, 8), some(10, 8, seed=1)
-TURNED = {"more": TURNS, "do_rotary": 1}
+TURNED: dict[str, Any] = {"more": TURNS, "do_rotary": 1}
 GROUPED = [
     grouped(4, None, 4, [3, 3]),
     grouped(4, None, 4, [3, 1]),
@@ -218,7 +218,10 @@ REFUSED = [
     (grouped(1, 5, 7, [5, 5]), "7 keys, 5 of them from the past"),
     (grouped(4, None, 4, [3, 3], sliding_window_cache=1), "sliding_window_cache is 1"),
     (grouped(4, None, 4, [3, 3], k_quant_type="PER_TENSOR"), "k_quant_type is PER_TENSOR"),
-    (grouped(4, None, 4, [3, 3], causal=0, local_window_size=2), "without causal"),
+    (
+        grouped(4, None, 4, [3, 3], causal=0, local_window_size=2),
+        "local_window_size 2 with causal 0",
+    ),
     (grouped(4, None, 4, [3, 3], local_window_size=0), "local_window_size 0"),
     (rotary(some(2, 3, 16), PLACES, some(10, 9), some(10, 9), num_heads=1), "9 angles for 16"),
 ]

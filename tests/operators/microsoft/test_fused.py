@@ -36,21 +36,22 @@ A, B = some(3, 4), some(4, 5)
 TEXT, LAST = some(2, 3, 8), some(8)
 
 #: The activations of each operator, with their numbers.
-OF_CONV: dict[str, list[float]] = {
-    **{name: [] for name in ("Relu", "Tanh", "Sigmoid", "HardSwish")},
-    "LeakyRelu": [0.1],
-    "Clip": [-0.5, 0.5],
-    "HardSigmoid": [0.2, 0.4],
+OF_CONV: dict[str, dict[str, Any]] = {
+    **{name: {} for name in ("Relu", "Tanh", "Sigmoid", "HardSwish")},
+    "LeakyRelu": {"activation_params": [0.1]},
+    "Clip": {"activation_params": [-0.5, 0.5]},
+    "HardSigmoid": {"activation_params": [0.2, 0.4]},
 }
-OF_GEMM: dict[str, dict[str, float]] = {
+ALPHA, BETA, GAMMA = (f"activation_{name}" for name in ("alpha", "beta", "gamma"))
+OF_GEMM: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("Relu", "Tanh", "Sigmoid", "Softplus", "Softsign")},
-    **{name: {"alpha": 0.7} for name in ("LeakyRelu", "Elu", "Celu", "ThresholdedRelu")},
-    **{name: {"alpha": 0.3, "beta": 0.4} for name in ("HardSigmoid", "ParametricSoftplus")},
-    "ScaledTanh": {"alpha": 0.9, "beta": 0.8},
-    "Selu": {"alpha": 1.5, "gamma": 1.1},
+    **{name: {ALPHA: 0.7} for name in ("LeakyRelu", "Elu", "Celu", "ThresholdedRelu")},
+    **{name: {ALPHA: 0.3, BETA: 0.4} for name in ("HardSigmoid", "ParametricSoftplus")},
+    "ScaledTanh": {ALPHA: 0.9, BETA: 0.8},
+    "Selu": {ALPHA: 1.5, GAMMA: 1.1},
 }
 #: Shapes of two factors, and the attributes that change the order of their axes.
-TURNED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = [
+TURNED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((3, 4), (4, 5), {}),
     ((4, 3), (5, 4), {"transA": 1, "transB": 1}),
     ((4,), (5, 4), {"transA": 1, "transB": 1}),
@@ -86,9 +87,9 @@ NODES = [
             activation=name,
             pads=[1, 1, 0, 1],
             strides=[2, 1],
-            **({"activation_params": numbers} if numbers else {}),
+            **by,
         )
-        for name, numbers in OF_CONV.items()
+        for name, by in OF_CONV.items()
     ),
     fused("FusedConv", IMAGE, KERNEL, LINE, some(2, 4, 4, 5), fed=4, activation="Relu"),
     fused("FusedConv", IMAGE, some(4, 2, 3, 3), group=2, auto_pad="SAME_UPPER"),
@@ -102,9 +103,9 @@ NODES = [
             alpha=0.5,
             beta=2.0,
             activation=name,
-            **{f"activation_{key}": number for key, number in numbers.items()},
+            **by,
         )
-        for name, numbers in OF_GEMM.items()
+        for name, by in OF_GEMM.items()
     ),
     fused("FusedGemm", some(4, 3), some(5, 4), transA=1, transB=1, activation="Relu"),
     *(fused("FusedMatMul", some(*a), some(*b), fed=2, alpha=0.3, **by) for a, b, by in TURNED),

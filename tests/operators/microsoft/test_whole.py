@@ -44,8 +44,8 @@ class Layers:
 
     def weights(self, *shape: int) -> Array:
         """Return weights of this shape."""
-        drawn = self.random.normal(size=shape) / np.sqrt(shape[0])
-        return drawn.astype("f4")
+        drawn: Array = (self.random.normal(size=shape) / np.sqrt(shape[0])).astype("f4")
+        return drawn
 
     def linear(self, x: str, width: int, columns: int) -> str:
         """Add a product with weights, and a bias."""
@@ -150,7 +150,7 @@ def test_an_optimised_encoder_gives_what_it_gave(
 
 
 def test_a_decoder_step_is_specialised_for_each_length_of_the_past() -> None:
-    own = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+    own: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
     nodes = [
         helper.make_node("Shape", ["mask"], ["shape"]),
         helper.make_node("Gather", ["shape", "one"], ["long"], axis=0),
@@ -168,10 +168,18 @@ def test_a_decoder_step_is_specialised_for_each_length_of_the_past() -> None:
     ]
     tables = {"one": np.array(1), "axis": np.array([1])}
     tables |= {"cos": test_fused.some(40, 8), "sin": test_fused.some(40, 8, seed=1)}
-    kinds = {"x": ["B", "S", 128], "pk": ["B", 2, "P", 16], "pv": ["B", 2, "P", 16]}
+    kinds: dict[str, list[str | int]] = {
+        "x": ["B", "S", 128],
+        "pk": ["B", 2, "P", 16],
+        "pv": ["B", 2, "P", 16],
+    }
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in kinds.items()]
     ports.append(helper.make_tensor_value_info("mask", TensorProto.INT64, ["B", "T"]))
-    ends = {"y": ["B", "S", 64], "k": ["B", 2, "T", 16], "v": ["B", 2, "T", 16]}
+    ends: dict[str, list[str | int]] = {
+        "y": ["B", "S", 64],
+        "k": ["B", 2, "T", 16],
+        "v": ["B", 2, "T", 16],
+    }
     graph = helper.make_graph(
         nodes,
         "decoder",
