@@ -11,6 +11,7 @@ from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
 from ops._grids import grid_names, read_map
 from ops._layers_ahead import LAYERS
+from ops._learned import PRODUCTS
 from ops._names import broadcast_input, fresh, last_names
 from ops._places import one_output
 from ops._products import product_names, read_factors
@@ -103,6 +104,7 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
         Spelling("MatMul", 1, _read, product_names, write=_write, ahead=LAYERS["MatMul"]),
         Spelling("Gemm", 1, _read_gemm, _gemm_names, ahead=LAYERS["Gemm"]),
         Spelling("AffineGrid", 20, _read_grid, grid_names),
+        *PRODUCTS,
     ],
     traits=[
         Cost(lambda op, a, _b, y: 2 * y.num_elements * a.size(op.over)),

@@ -14,6 +14,7 @@ from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._layers_ahead import LAYERS
+from ops._learned import NORMALIZER
 from ops._names import axes_of, last_names, same_names
 from ops._normalizations import channels, dims_from, epsilon, moved_last, positions
 from ops._places import has_dims_of_x, one_output
@@ -364,7 +365,7 @@ def _write_lp(node: NodeWriter, op: LpNormalization) -> None:
 @operator(
     "LpNormalization",
     dims={"x": "*", "y": "*"},
-    onnx=Spelling("LpNormalization", 1, _read_lp, same_names, write=_write_lp),
+    onnx=[Spelling("LpNormalization", 1, _read_lp, same_names, write=_write_lp), NORMALIZER],
     traits=[Cost(3)],
 )
 class LpNormalization(Unary):
