@@ -39,6 +39,7 @@ SECTIONS = (
     "eval.busy",
     "eval.today",
     "eval.narrow.narrow_types",
+    "eval.gap.gap",
 )
 
 REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Programming Framework"
