@@ -20,7 +20,10 @@ and how to score another solver; the solvers' docstrings say what they leave out
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from statistics import geometric_mean, median
+from threading import Lock
 from typing import Any
 
 from eval.drawing import drawn
@@ -32,6 +35,7 @@ from eval.markdown import percent, picture, table, told
 from eval.processes import capable
 from eval.processes import measure as run
 from eval.store import Row
+from vtensor.runtime.execution.processors import available_threads
 
 NAME = "gap"
 TITLE = "How far from the optimum"
@@ -48,21 +52,38 @@ def measure(scope: Scope, store: Store) -> None:
     """Solve the problems whose rows the store lacks; a process for each network and cap.
 
     If ``scope.only`` has names of networks, it is these. Quick scopes take the scope's networks and
-    two random problems.
+    two random problems. Processes run side by side, as nothing is measured but the processor's
+    time.
     """
     kept, quick = store.table(NAME, KEY), scope.size is not None
     names = list(scope.only) or ([*scope.networks] if quick else cells.networks())
     randoms = [f"{RANDOM}{seed}" for seed in range(2 if quick else COUNT)]
     caps = [cap for cap in (scope.caps if quick else CAPS) if cap in capable()]
-    wanted = [(name, cap, scope.mixes) for name in names for cap in caps]
-    wanted += [(name, NONE, (NONE,)) for name in randoms if not scope.only]
-    for number, (name, cap, mixes) in enumerate(wanted):
-        keys = [{"network": name, "cap": cap, "mix": mix} for mix in mixes]
-        missing = [key["mix"] for key in store.missing(kept, keys)]
+    wanted: list[tuple[str, str, Sequence[str]]]
+    wanted = [(name, NONE, (NONE,)) for name in randoms if not scope.only]
+    wanted += [(name, cap, scope.mixes) for name in names for cap in caps]
+    lock, done = Lock(), count()
+
+    def add(row: Row) -> None:
+        with lock:
+            kept.add([row])
+
+    def solve(name: str, cap: str, mixes: Sequence[str]) -> None:
+        with lock:
+            store.advance(f"{name} {cap}", next(done), len(wanted))
+            keys = [{"network": name, "cap": cap, "mix": mix} for mix in mixes]
+            missing = [key["mix"] for key in store.missing(kept, keys)]
         if missing and not store.late:
-            store.advance(f"{name} {cap}", number, len(wanted))
             arguments = [cap, name, ",".join(missing), str(scope.size or 0)]
-            run("eval.gap.cells", arguments, lambda row: kept.add([row]))
+            run("eval.gap.cells", arguments, add)
+
+    with ThreadPoolExecutor(available_threads()) as pool:
+        futures = [pool.submit(solve, *cell) for cell in wanted]
+        try:
+            for future in futures:
+                future.result()
+        finally:  # after an error or an interrupt, no further one begins
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def section(store: Store) -> Iterator[str]:
