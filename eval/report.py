@@ -25,6 +25,7 @@ SECTIONS = (
     "eval.figures.latency",
     "eval.figures.stddev",
     "eval.figures.conversions",
+    "eval.figures.parts",
     "eval.figures.overhead",
     "eval.figures.batch",
     "eval.figures.breakdown",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,6 +13,8 @@ from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, NUMBERS, lowest, wide, windows
 from libdesc.routine import Routine
+from ops._codes import MICROSOFT
+from ops._microsoft import rank_of_x
 from ops._places import one_output
 from ops._sliding import Sizes, Tensor, Window, along, count, counts, geometry, spatial
 from ops._windows import (
@@ -97,8 +100,8 @@ def _spellings(
         parameters["column_major"] = bool(node.attribute("storage_order", 0))
         return MaxPoolIndices(*window, **parameters)
 
-    def read(node: NodeReader) -> VTensor:
-        x, kernel = read_image(node), tuple(node.attribute("kernel_shape") or ())
+    def read(node: NodeReader, last: bool = False) -> VTensor:
+        x, kernel = read_image(node, last), tuple(node.attribute("kernel_shape") or ())
         ceil = bool(node.attribute("ceil_mode", 0))
         return node.add(make(node, kernel, **read_window(node, x, kernel), ceil_mode=ceil), x)
 
@@ -112,6 +115,13 @@ def _spellings(
     return [
         Spelling(op_type, 1, read, _names, write=write_image(op_type)),
         Spelling(f"Global{op_type}", 1, read_whole, pool_names),
+        Spelling(
+            f"{MICROSOFT}Nhwc{op_type}",
+            1,
+            partial(read, last=True),
+            partial(pool_names, last=True),
+            rank=rank_of_x,
+        ),
     ]
 
 
@@ -188,7 +198,8 @@ class MaxPool(Pool):
     >>> MaxPool((3, 3), strides=(2, 2), pads=(1, 1, 1, 1)).compute(Context(), x).summary()
     'f32 N=1 C=64 H=56 W=56'
 
-    Source: ONNX operators MaxPool, opset 12, and GlobalMaxPool, opset 1.
+    Source: ONNX operators MaxPool, opset 12, and GlobalMaxPool, opset 1; ONNX Runtime operator
+    NhwcMaxPool.
     """
 
     kind = "max"

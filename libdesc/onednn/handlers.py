@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libdesc.onednn.layouts import canonical_order, to_desc
+from libdesc.onednn.layouts import PLANES, canonical_order, to_desc
 from libdesc.onednn.native import dnnl, load, speedups
 from libdesc.onednn.routines_shape import loss
 from libdesc.transforms import LayoutChange
@@ -207,6 +207,7 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
         return call.routine.confirm(call, row)
     if not isinstance(call.op, LayoutChange):
         return None
+    row = _planes_apart(row)
     source, target = both(row, call.operands[0].dims, [t.dtype for t in call.operands])
     if source.dtype != target.dtype and not {source.dtype, target.dtype} <= set(FLOATS):
         return f"{source.dtype} to {target.dtype} is a quantization, which the definition does"
@@ -216,9 +217,21 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
         return f"no reorder kernel from {row[0]} to {row[1]} on {dnnl.isa()}"
 
 
+def _planes_apart(row: Sequence[Layout]) -> Sequence[Layout]:
+    """Return the layouts of one plane, in bf16, if values in f32 become sums of two bf16; else the
+    layouts ``row`` themselves.
+    """
+    source, target = row
+    if target.encoding != PLANES or source.encoding is not None:
+        return row
+    return [layout.with_encoding("bf16") for layout in row]
+
+
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
     """Emit one reorder from source to target, by their layouts; ``permutation`` is not used."""
     row = [source.required_layout, target.required_layout]
-    primitive = dnnl.reorder(*both(row, source.dims, [source.dtype, target.dtype]))
+    plane = _planes_apart(row)
+    whole = dnnl.reorder(*both(plane, source.dims, [source.dtype, target.dtype]))
+    primitive = whole if plane is row else dnnl.reorder_to_planes(whole)
     tensors = {"src": source, "dst": target}
     emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])

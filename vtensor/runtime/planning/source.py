@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from optimizer.constants.originals import Original, Originals
-from vtensor.errors import InputError, ValuesNeededError
+from vtensor.errors import InputError, SegmentsNeededError, ValuesNeededError
 from vtensor.language.index import importing
 from vtensor.language.process.forks import OwnLock
 from vtensor.language.symbolic.sizes import OpenSize, open_names
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vtensor.frontends.files.fingerprint import ModelFingerprint
     from vtensor.frontends.files.model_file import ModelFile
     from vtensor.frontends.onnx import Model
+    from vtensor.frontends.segments import Cut
     from vtensor.language.graph import Graph
     from vtensor.language.symbolic.trace import Trace
     from vtensor.storage.entries import Entries
@@ -238,7 +239,7 @@ class Source:
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
             save_known(file, text, graph, entries)
-        with suppress(ValuesNeededError):  # the values come with runs, which make the plans
+        with suppress(ValuesNeededError, SegmentsNeededError):  # the values come with runs, which make the plans
             if graph is None and loaded.static:
                 graph = loaded.graph({})
         if graph is not None:
@@ -259,7 +260,20 @@ class Source:
             names: the names of initializers in ``overridable`` that become inputs.
         """
         assert self._overridden is not None, "only what is overridable is overridden"
-        model = self._overridden.overriding(names)
+        return self.part(self._overridden.overriding(names))
+
+    def cut(self, error: SegmentsNeededError) -> Cut:
+        """Return the parts into which the model is cut; ``error`` says where.
+
+        Raises:
+            SegmentsNeededError: ``error`` itself, if its nodes need no value that a run computes.
+        """
+        if self._model is None:
+            raise error
+        return self._model.cut(error)
+
+    def part(self, model: Model) -> Source:
+        """Return a source of a part of the model."""
         return Source(model, self._reference, self._max_bytes, self._root, self._entries)
 
     @property
