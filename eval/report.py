@@ -41,6 +41,7 @@ SECTIONS = (
     "eval.today",
     "eval.models_shipped.shipped",
     "eval.narrow.narrow_types",
+    "eval.gap.gap",
 )
 
 REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Programming Framework"
