@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from libdesc.onednn.layouts import PLANES, canonical_order, to_desc
-from libdesc.onednn.native import dnnl, load, speedups
+from libdesc.onednn.native import dnnl, load, speeds
 from libdesc.onednn.routines_shape import loss
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Call, emit
@@ -28,7 +28,7 @@ __all__ = [
     "limit_isa",
     "peaks",
     "reorder",
-    "speedups",
+    "speeds",
     "version",
 ]
 
