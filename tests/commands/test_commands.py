@@ -154,6 +154,17 @@ def test_ops_lists_every_operator_with_its_libraries() -> None:
     assert "(in Python)" in vtensor("ops", "Relu").stdout
 
 
+def test_ops_lists_the_operators_of_a_domain() -> None:
+    data = data_of("ops", "--domain", "com.microsoft")
+    assert data["domains"]["com.microsoft"]["QuickGelu"] == ["Swish"]
+    assert {*data["domains"]} == {"com.microsoft"}
+    assert "Relu" not in [row["operator"] for row in data["operators"]]
+    text = vtensor("ops", "--domain", "ai.onnx").stdout
+    assert text.startswith("ai.onnx  (")
+    assert "\n  Conv: Conv2D\n" in text
+    assert "there are ['ai.onnx'" in vtensor("ops", "--domain", "org.none").output
+
+
 def test_dispatcher_prints_the_generated_code() -> None:
     assert vtensor("dispatcher", "Relu").stdout == dispatcher_source("Relu")
     ran = vtensor("dispatcher", "Relu", "--library", "onednn")
