@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from libdesc.narrow import native
+from libdesc.narrow import handlers, native
 from libdesc.narrow.products import panels
 from ptensor.layout import Layout
 from tests.libraries.processes import printed
@@ -104,6 +104,11 @@ def test_panels_of_unsigned_bytes_are_signed_bytes() -> None:
     assert layout == Layout("KN16n4k:s8(zero=-128)")
     assert not layout.rounds("u8")
     assert panels(["N", "K"], "N", "K", "s8") == Layout("NK16n4k")
+
+
+def test_each_kind_of_instructions_has_a_speed() -> None:
+    assert {*native.load_baseline().instructions()} <= {*handlers.PRODUCTS}
+    assert {*native.load().instructions()} <= {*handlers.PRODUCTS}
 
 
 LATE = """
