@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from libdesc.onednn import routines_fused
-from libdesc.onednn.native import speedups
+from libdesc.onednn.native import speeds
+from libdesc.schema import Speed
 from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, Gelu, MatMul, Relu
 from optimizer.joint import timed_variants
@@ -25,7 +26,7 @@ from vtensor.runtime.tuning import tuner as tuning
 
 #: Three products in bf16 are faster than one in f32 with AMX only.
 needs_amx = pytest.mark.skipif(
-    speedups().get("bf16", ("", 0))[1] <= routines_fused.PLANE_PRODUCTS,
+    speeds().get("bf16", Speed()).products <= routines_fused.PLANE_PRODUCTS,
     reason="bf16 is less than three times as fast as f32",
 )
 
@@ -152,5 +153,5 @@ def test_slower_bf16_has_no_planes(monkeypatch: pytest.MonkeyPatch) -> None:
         return any("bf16+bf16" in str(v.layouts) for listed in variants.values() for v in listed)
 
     assert found()
-    monkeypatch.setattr(routines_fused, "speedups", lambda: {"bf16": ("AVX512_BF16", 1.8)})
+    monkeypatch.setattr(routines_fused, "speeds", lambda: {"bf16": Speed("AVX512_BF16", 1.8)})
     assert not found()
