@@ -306,7 +306,11 @@ class Model:
         return self._built(named_of, outputs)
 
     def traced(
-        self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        values: Values,
+        elements: Mapping[str, Sequence[int]],
+        trace: Trace,
     ) -> Graph | None:
         """Return the graph as ``graph`` makes it, but for the symbolic sizes of a trace.
 
@@ -317,6 +321,7 @@ class Model:
         Args:
             shapes: sizes of inputs, symbolic or not.
             values: values of inputs, which become constants.
+            elements: for those of these values that have symbolic elements, their elements.
             trace: the trace of the symbolic sizes; rows are added to it.
 
         Raises:
@@ -345,7 +350,8 @@ class Model:
                 if declared is not None and (same != size or size > MAX_BYTES):
                     return None  # ``graph`` says why
                 symbols[str(declared)] = size
-        return traced_graph(earlier, sizes, checked, self._reference, self._promised(), trace)
+        known = checked, elements
+        return traced_graph(earlier, sizes, known, self._reference, self._promised(), trace)
 
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]

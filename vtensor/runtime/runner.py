@@ -346,7 +346,9 @@ class Runner:
         """
         if self._segments is None:
             try:
-                results = in_front(partial(self._plan_and_run, outputs, inputs, out, times, strictly))
+                results = in_front(
+                    partial(self._plan_and_run, outputs, inputs, out, times, strictly)
+                )
             except SegmentsNeededError as error:
                 self._cut(error)
         if self._segments is not None:
