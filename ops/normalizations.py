@@ -15,6 +15,7 @@ from libdesc.routine import Routine
 from ops._codes import MICROSOFT, scalar
 from ops._elementwise import Unary
 from ops._layers_ahead import LAYERS
+from ops._learned import NORMALIZER
 from ops._microsoft import biased, rank_of_x
 from ops._names import axes_of, fresh, last_names, same_names
 from ops._normalizations import channels, dims_from, epsilon, moved_last, positions
@@ -472,7 +473,7 @@ def _write_lp(node: NodeWriter, op: LpNormalization) -> None:
 @operator(
     "LpNormalization",
     dims={"x": "*", "y": "*"},
-    onnx=Spelling("LpNormalization", 1, _read_lp, same_names, write=_write_lp),
+    onnx=[Spelling("LpNormalization", 1, _read_lp, same_names, write=_write_lp), NORMALIZER],
     traits=[Cost(3)],
 )
 class LpNormalization(Unary):

@@ -130,7 +130,7 @@ def libraries_dict() -> dict[str, Any]:
     faster = {
         dtype: {"instructions": instructions, "times": times, "library": library.name}
         for library in libraries
-        for dtype, (instructions, times) in library.speedups().items()
+        for dtype, (instructions, times, _) in library.faster().items()
     }
     return {
         "libraries": rows,

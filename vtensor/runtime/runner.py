@@ -5,15 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ptensor.background_work import in_front
-from vtensor.errors import DimError, InputError, LockError, ResolutionError, SessionClosedError
+from vtensor.errors import (
+    DimError,
+    InputError,
+    LockError,
+    ResolutionError,
+    SegmentsNeededError,
+    SessionClosedError,
+)
 from vtensor.language.process.forks import OwnLock
 from vtensor.runtime.cache.plans import SavedPlans
-from vtensor.runtime.execution.delivery import Result
+from vtensor.runtime.execution.delivery import Result, handed_on
 from vtensor.runtime.execution.executor import check_running
 from vtensor.runtime.execution.origin import IN_MEMORY
 from vtensor.runtime.execution.plan import Plan
@@ -23,10 +31,12 @@ from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.store import PlanStore
 from vtensor.runtime.recording.workspace import Workspace
+from vtensor.runtime.segments import Segments
 from vtensor.storage.budget import memory_errors, ran_out
 from vtensor.storage.inputs import Array, Feed, Port, check_names, check_out, feed_of, memory_of
 
 if TYPE_CHECKING:
+    from vtensor.frontends.onnx import Model
     from vtensor.language.graph import Graph
     from vtensor.runtime.execution.binding import Binding
     from vtensor.runtime.execution.direct import DirectRequest
@@ -80,6 +90,8 @@ class Runner:
         self._thread = _ThreadState()
         #: Runners with overridden initializers, by the names of these, most recent last.
         self._overriding: dict[frozenset[str], Runner] = {}
+        #: The parts of a model whose nodes need to know values that a run computes.
+        self._segments: Segments | None = None
         if declared and source.static:
             try:
                 self._last_run = self.plans.declared(), {}
@@ -143,7 +155,8 @@ class Runner:
         """Return the store of plans that has ``plan``: that of this runner, or that of a runner for
         overridden initializers (constants given as inputs).
         """
-        plans = [self.open(), *(runner.plans for runner in [*self._overriding.values()])]
+        others = *self._overriding.values(), *self.parts
+        plans = [self.open(), *(runner.plans for runner in others)]
         return next(
             (store for store in plans if store is not None and store.has(plan)), self.open()
         )
@@ -331,12 +344,79 @@ class Runner:
             outputs, inputs, out, times: the arguments of ``run``.
             strictly: True runs the strict plan at once.
         """
-        results = in_front(partial(self._plan_and_run, outputs, inputs, out, times, strictly))
+        if self._segments is None:
+            try:
+                results = in_front(
+                    partial(self._plan_and_run, outputs, inputs, out, times, strictly)
+                )
+            except SegmentsNeededError as error:
+                self._cut(error)
+        if self._segments is not None:
+            return self._run_segments(self._segments, outputs, inputs, out)
         return (
             self._run_checked(outputs, inputs, out, None, strictly=True)
             if results is None
             else results
         )
+
+    def _cut(self, error: SegmentsNeededError) -> None:
+        """Cut the model into segments, each of which knows the values that earlier ones compute.
+
+        Raises:
+            SegmentsNeededError: ``error`` itself, if values are not what its nodes need, or the
+                session has a lock file.
+        """
+        if self._options.lock is not None:
+            raise error
+        parts = self.open().source.cut(error)
+        with self._making.here:
+            if self._segments is None:
+                self._segments = Segments(parts, self._part, self.workspace.max_bytes)
+        if self.plans is None:
+            self.close()
+
+    def _part(self, model: Model) -> Runner:
+        """Return the runner of a part of the model."""
+        source = self.open().source.part(model)
+        names = {port.name for port in (*source.inputs, *source.outputs)}
+        entry, delivery = (
+            {name: layout for name, layout in layouts.items() if name in names}
+            for layouts in (self._options.entry, self._options.delivery)
+        )
+        options = replace(self._options, entry=entry, delivery=delivery)
+        return Runner(source, options, self.workspace, declared=False)
+
+    def _run_segments(
+        self,
+        segments: Segments,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None,
+    ) -> list[Result]:
+        """Check the arrays, run the segments, and return the outputs.
+
+        Args:
+            segments: the model's parts.
+            outputs, inputs, out: the arguments of ``run``.
+        """
+        wanted = self.open().source.wanted(outputs)
+        check_names(inputs, self.inputs)
+        feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
+        into = check_out(out, self.outputs, wanted)
+        arrays = {name: feed.values(feed.dims) for name, feed in feeds.items()}
+        with self._released_if_closed():
+            values = segments.run(wanted, arrays, self.inputs)
+        for runner in self.parts:
+            self._adopt_last_run(runner)
+        return [handed_on(name, values[name], into.get(name)) for name in wanted]
+
+    @property
+    def parts(self) -> list[Runner]:
+        """The runners of a model's parts in the order in which they run; only this one if the
+        model is not cut.
+        """
+        runners = () if self._segments is None else self._segments.runners
+        return [part for runner in runners for part in runner.parts] or [self]
 
     def _plan_and_run(
         self,
@@ -465,8 +545,9 @@ class Runner:
     def _close(self) -> None:
         plans, self.plans = self.plans, None
         lingering = [] if plans is None else plans.close()
-        others, self._overriding = self._overriding, {}
-        for other in others.values():
+        others, self._overriding = [*self._overriding.values()], {}
+        segments, self._segments = self._segments, None
+        for other in [*others, *(segments.runners if segments is not None else ())]:
             other._close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
@@ -477,7 +558,7 @@ class Runner:
 
     def forget(self) -> None:
         """Close the stores of plans without waiting; bindings keep their plans."""
-        for runner in (self, *self._overriding.values()):
+        for runner in (*self.parts, *self._overriding.values()):
             if runner.plans is not None:
                 runner.plans.close()
 
