@@ -144,11 +144,15 @@ def _cast(attributes: Attributes, x: Array) -> Sequence[Any]:
 
 
 def _zipped(attributes: Attributes, x: Array) -> Sequence[Any]:
-    keys = attributes.get("classlabels_strings") or attributes.get("classlabels_int64s") or []
+    texts = attributes.get("classlabels_strings")
+    keys = texts or attributes.get("classlabels_int64s") or []
     rows = x.reshape(1, -1) if x.ndim == 1 else x
     if rows.ndim != 2 or rows.shape[1] != len(keys):
         raise InputError(f"ZipMap: scores of shape {x.shape} for {len(keys)} labels")
-    return [[dict(zip(keys, row, strict=True)) for row in rows.tolist()]]
+    # The order of ONNX Runtime's dicts is that of their keys.
+    order = sorted(range(len(keys)), key=lambda at: str(keys[at]).encode() if texts else keys[at])
+    names = [keys[at] for at in order]
+    return [[dict(zip(names, row, strict=True)) for row in rows[:, order].tolist()]]
 
 
 def _vectorized(attributes: Attributes, x: Mapping[Any, Any]) -> Sequence[Any]:
