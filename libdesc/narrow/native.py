@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CAPS",
     "LEVELS",
+    "PRODUCTS",
     "available",
     "instructions",
     "limit",
@@ -40,14 +41,14 @@ def available() -> str | None:
 _FROM = {"amx": ("amx", "max")}
 
 #: How many times as fast products of bytes are as those of f32, by kind of instructions.
-_PRODUCTS = {
+PRODUCTS = {
     **{"plain": 0.5, "avx2": 1.2, "avx_vnni": 2.5},
     **{"avx512": 1.5, "vnni": 3.0, "amx": 6.0},
 }
 
 #: How many times as many bytes as of f32 are read and written in a second, sums in s32 counted, if
 #: memory limits both. Kernels with few terms for each sum, such as depthwise ones, widen each byte.
-_NBYTES = 0.5
+NBYTES = 0.5
 
 
 def instructions() -> str:
@@ -71,7 +72,7 @@ def speeds() -> dict[str, Speed]:
 
     They name no instructions: ``vtensor libs`` shows those of oneDNN.
     """
-    speed = Speed("", _PRODUCTS[instructions()], _NBYTES)
+    speed = Speed("", PRODUCTS[instructions()], NBYTES)
     return {"u8": speed, "s8": speed}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from libdesc.narrow import handlers, native
+from libdesc.narrow import native
 from libdesc.narrow.products import panels
 from ptensor.layout import Layout
 from tests.libraries.processes import printed
@@ -107,8 +107,8 @@ def test_panels_of_unsigned_bytes_are_signed_bytes() -> None:
 
 
 def test_each_kind_of_instructions_has_a_speed() -> None:
-    assert {*native.load_baseline().instructions()} <= {*handlers.PRODUCTS}
-    assert {*native.load().instructions()} <= {*handlers.PRODUCTS}
+    assert {*native.load_baseline().instructions()} <= {*native.PRODUCTS}
+    assert {*native.load().instructions()} <= {*native.PRODUCTS}
 
 
 LATE = """
