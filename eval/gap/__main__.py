@@ -25,7 +25,7 @@ from vtensor.errors import VTensorError
 
 
 def main(
-    only: Annotated[str, typer.Option(help="Networks, with commas.")] = "",
+    only: Annotated[str, typer.Option(help="Networks or random problems, with commas.")] = "",
     scored: Annotated[
         tuple[Path, Path] | None,
         typer.Option("--score", metavar="PROBLEM SOLUTION", help="Score a solution, two files."),
@@ -47,7 +47,7 @@ def main(
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
         return
-    names = tuple(chosen(only, networks())) if only else ()
+    names = tuple(chosen(only, [*gap.randoms(), *networks()])) if only else ()
     scope = replace(Scope.of(full, quick), only=names)
     parts = {"NAME": gap.NAME, "TITLE": gap.TITLE, "section": gap.section}
     costs = MEASURED if measured else ESTIMATED

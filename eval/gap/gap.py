@@ -62,12 +62,14 @@ def measure(scope: Scope, store: Store, costs: str = ESTIMATED) -> None:
     """
     timed = costs == MEASURED
     kept, quick = store.table(NAME, KEY, of_one_commit=True), scope.size is not None
-    names = list(scope.only) or ([*scope.networks] if quick else cells.networks())
-    randoms = [f"{RANDOM}{seed}" for seed in range(2 if quick else COUNT)]
+    names = [*scope.networks] if quick else cells.networks()
+    if not timed:
+        names = [*randoms(2 if quick else COUNT), *names]
     caps = [cap for cap in (scope.caps if quick else CAPS) if cap in capable()]
-    wanted: list[tuple[str, str, Sequence[str]]]
-    wanted = [(name, NONE, (NONE,)) for name in randoms if not (scope.only or timed)]
-    wanted += [(name, cap, scope.mixes) for name in names for cap in caps]
+    wanted: list[tuple[str, str, Sequence[str]]] = []
+    for name in scope.only or names:
+        rows = [(NONE, (NONE,))] if name.startswith(RANDOM) else [(c, scope.mixes) for c in caps]
+        wanted += [(name, cap, mixes) for cap, mixes in rows]
     lock, done = Lock(), count()
 
     def add(row: Row) -> None:
@@ -90,6 +92,11 @@ def measure(scope: Scope, store: Store, costs: str = ESTIMATED) -> None:
                 future.result()
         finally:  # after an error or an interrupt, no further one begins
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def randoms(number: int = COUNT) -> list[str]:
+    """Return the names of random problems."""
+    return [f"{RANDOM}{seed}" for seed in range(number)]
 
 
 def section(store: Store) -> Iterator[str]:
