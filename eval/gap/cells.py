@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from eval.gap.problem import MEASURES, Problem
+from eval.gap.program import TIME_LIMIT
 from eval.gap.randoms import random_problem
 from eval.gap.reading import parse
 from eval.gap.score import Score, Solution, score
@@ -82,7 +83,7 @@ def problem_data_of(graph: Graph, mix: Mix, costs: str, **about: str) -> dict[st
         about: what the data says of its origin.
     """
     passes = Passes.parse("all", "", tune=costs == MEASURED)
-    text = problem_text_of(graph, about, passes, mix, 1)
+    text = problem_text_of(graph, about, passes, mix, 1, TIME_LIMIT)
     data: dict[str, Any] = json.loads(text)
     return data
 

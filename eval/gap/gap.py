@@ -50,7 +50,7 @@ RANDOMS = "Random problems"
 CAPS, COUNT = ("sse41", "avx2", "max"), 20
 
 #: A cost within this fraction of the optimum counts as the optimum.
-EQUAL = 1e-9
+EQUAL = cells.ROUNDING
 
 
 def measure(scope: Scope, store: Store, costs: str = ESTIMATED) -> None:
@@ -66,23 +66,29 @@ def measure(scope: Scope, store: Store, costs: str = ESTIMATED) -> None:
     if not timed:
         names = [*randoms(2 if quick else COUNT), *names]
     caps = [cap for cap in (scope.caps if quick else CAPS) if cap in capable()]
-    wanted: list[tuple[str, str, Sequence[str]]] = []
-    for name in scope.only or names:
-        rows = [(NONE, (NONE,))] if name.startswith(RANDOM) else [(c, scope.mixes) for c in caps]
-        wanted += [(name, cap, mixes) for cap, mixes in rows]
+    names = [*scope.only] or names
+    drawn_up = [name for name in names if name.startswith(RANDOM)]
+    wanted: list[tuple[list[str], str, tuple[str, ...]]]
+    wanted = [(drawn_up, NONE, (NONE,))] if drawn_up else []
+    wanted += [([n], cap, scope.mixes) for n in names if n not in drawn_up for cap in caps]
     lock, done = Lock(), count()
 
     def add(row: Row) -> None:
         with lock:
             kept.add([row])
 
-    def solve(name: str, cap: str, mixes: Sequence[str]) -> None:
+    def solve(names: Sequence[str], cap: str, mixes: Sequence[str]) -> None:
         with lock:
-            store.advance(f"{name} {cap}", next(done), len(wanted))
-            keys = [{"network": name, "cap": cap, "mix": mix, "costs": costs} for mix in mixes]
-            missing = [key["mix"] for key in store.missing(kept, keys)]
+            store.advance(f"{names[-1]} {cap}", next(done), len(wanted))
+            keys = [
+                {"network": name, "cap": cap, "mix": mix, "costs": costs}
+                for name in names
+                for mix in mixes
+            ]
+            missing = store.missing(kept, keys)
         if missing and not store.late:
-            arguments = [cap, name, ",".join(missing), str(scope.size or 0), costs]
+            parts = [dict.fromkeys(key[part] for key in missing) for part in ("network", "mix")]
+            arguments = [cap, *map(",".join, parts), str(scope.size or 0), costs]
             run("eval.gap.cells", arguments, add)
 
     with ThreadPoolExecutor(1 if timed else available_threads()) as pool:
