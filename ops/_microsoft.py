@@ -56,7 +56,11 @@ def biased(node: NodeReader, x: VTensor, index: int) -> VTensor:
 
     The dims of ``x`` are those of the node's output.
     """
-    return node.add(named("Add")(), x, broadcast_input(node, index)) if node.has(index) else x
+    if not node.has(index):
+        return x
+    other = broadcast_input(node, index)
+    bias = other.dims.items() <= x.dims.items() and other.ndimensions() < x.ndimensions()
+    return node.add(named("BiasAdd" if bias else "Add")(), x, other)
 
 
 def rank_of_x(node: Naming) -> int:

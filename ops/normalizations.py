@@ -144,7 +144,7 @@ def _skip(op_type: str, name: str, bias: int) -> Spelling:
             last_names(node, role)
 
     def read(node: NodeReader) -> list[VTensor]:
-        x = biased(node, biased(node, node.input(0), 1), bias)
+        x = biased(node, biased(node, node.input(0), bias), 1)  # libraries fuse a bias first
         by = float(node.attribute("epsilon", 1e-12))
         result: Any = node.add(named(name)((node.axis(-1, x),), by), x, _parameter(node, 2, x))
         y, *statistics = result if isinstance(result, tuple) else (result, x, x)

@@ -16,9 +16,9 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TypeProto, helper
 
 from optimizer.constants.originals import Originals
+from vtensor.frontends.builder import attributes_of
 from vtensor.frontends.control import DECIDING, constants_of
 from vtensor.frontends.folding import Facts
-from vtensor.frontends.builder import attributes_of
 from vtensor.frontends.functions import call, function_of, spellings_of
 from vtensor.frontends.network import (
     InputType,

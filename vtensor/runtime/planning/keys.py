@@ -18,7 +18,6 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import dataclass
 from vtensor.storage.inputs import Array, Feed, Port
 
-
 #: Element types of the deciding values whose elements may be open.
 OPEN_TYPES = ("s64", "s32")
 
