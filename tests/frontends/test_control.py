@@ -132,8 +132,8 @@ DECIDED_BY_DATA = {
         y = Loop(two, c, x) < {ADDED} >""",
     "count": f"""m = ReduceSum<keepdims = 0>(x) c = Cast<to = 7>(m)
         y = Loop(c, , x) < {ADDED} >""",
-    "no turn": f"""m = ReduceSum<keepdims = 0>(x) c = Less(ten, m) z, y = Loop(two, c, x)
-        < body = b(int64 i, bool d, float[3] s) => (bool d, float[3] s, float[3] s) {{ }} >""",
+    "no turn": """m = ReduceSum<keepdims = 0>(x) c = Less(ten, m) z, y = Loop(two, c, x)
+        < body = b(int64 i, bool d, float[3] s) => (bool d, float[3] s, float[3] s) { } >""",
     "a loop in a loop": """y = Loop(two, , x)
         < body = a(int64 i, bool d, float[3] s) => (bool d, float[3] t) {
             t = Loop(, yes, s) < body = b(int64 j, bool f, float[3] u) => (bool e, float[3] v) {

@@ -68,9 +68,7 @@ def traced_graph(
     arrays: Any = facts.arrays
     for name, row in elements.items():
         symbols = np.array(row, object).reshape(values[name].shape)
-        arrays[name] = SymbolicArray(
-            trace, values[name].shape, values[name], as_it_is, (), symbols
-        )
+        arrays[name] = SymbolicArray(trace, values[name].shape, values[name], as_it_is, (), symbols)
     facts.made.update((name, tuple(s)) for name, s in shapes.items() if name not in facts.arrays)
     for name, shape in shapes.items():
         if name in facts.arrays and any(type(size) is SymbolicSize for size in shape):
@@ -161,9 +159,9 @@ class _Traced(Rebuilder):
         if tuple(map(number_of, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
         sources = [*map(self._source, node.proto.input, given)]
-        result = SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
+        made = SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
         sizes = sample.dtype.kind == "i" and sample.size <= MAX_TRACED_ELEMENTS
-        return result.with_elements() if sizes and shape == sample.shape else result
+        return made.with_elements() if sizes and shape == sample.shape else made
 
     def _source(self, name: str, given: Any) -> Any:
         """Return what a row of the trace has as its argument for a node's input ``name``.

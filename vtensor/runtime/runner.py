@@ -346,7 +346,9 @@ class Runner:
         """
         if self._segments is None:
             try:
-                results = in_front(partial(self._plan_and_run, outputs, inputs, out, times, strictly))
+                results = in_front(
+                    partial(self._plan_and_run, outputs, inputs, out, times, strictly)
+                )
             except SegmentsNeededError as error:
                 self._cut(error)
         if self._segments is not None:
@@ -413,8 +415,8 @@ class Runner:
         """The runners of a model's parts in the order in which they run; only this one if the
         model is not cut.
         """
-        runners = () if self._segments is None else self._segments.runners
-        return [part for runner in runners for part in runner.parts] or [self]
+        segments = self._segments
+        return [self] if segments is None else [p for r in segments.runners for p in r.parts]
 
     def _plan_and_run(
         self,

@@ -18,7 +18,6 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import dataclass
 from vtensor.storage.inputs import Array, Feed, Port
 
-
 #: Element types of the deciding values whose elements may be open.
 OPEN_TYPES = ("s64", "s32")
 
@@ -77,7 +76,6 @@ class InputKey:
         """Return ``value`` as an array; only for an input whose value decides shapes."""
         assert self.value is not None, "a plan has the values of deciding inputs alone"
         return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
-
 
     @property
     def is_open(self) -> Sequence[bool]:
