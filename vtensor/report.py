@@ -43,11 +43,18 @@ class Line:
 
 
 def plan_dict(session: Session, name: str) -> dict[str, Any]:
-    """Return a session's plan as data, for ``--json``; ``name`` is the name of the model."""
-    plan = session.plan
+    """Return a session's plan as data, for ``--json``; ``name`` is the name of the model.
+
+    A model that runs in segments has an entry for each, ``segments``.
+    """
+    segments = [_plan_dict(session, plan) for plan in session.plans]
+    head = {"model": name, "threads": session.threads}
+    return {**head, **segments[0]} if len(segments) == 1 else {**head, "segments": segments}
+
+
+def _plan_dict(session: Session, plan: Plan) -> dict[str, Any]:
+    """Return a plan of a session as data."""
     return {
-        "model": name,
-        "threads": session.threads,
         "origin": {"way": plan.origin.way, "cached": plan.origin.cached},
         "passes": list(plan.passes),
         "rewritten": dict(plan.graph.rewritten),
@@ -116,8 +123,18 @@ def memory_dict(plan: Plan) -> dict[str, int]:
 
 
 def plan_lines(session: Session, name: str) -> Iterator[Line]:
-    """Yield the lines of the report on a session's plan; ``name`` is the name of the model."""
-    plan = session.plan
+    """Yield the lines of the report on a session's plan; ``name`` is the name of the model.
+
+    A model that runs in segments has a report for each.
+    """
+    plans = session.plans
+    for number, plan in enumerate(plans, 1):
+        part = f", segment {number} of {len(plans)}" if len(plans) > 1 else ""
+        yield from _plan_lines(session, plan, f"{name}{part}")
+
+
+def _plan_lines(session: Session, plan: Plan, name: str) -> Iterator[Line]:
+    """Yield the lines of the report on a plan of a session; ``name`` is the plan's title."""
     passes = ", ".join(plan.passes) or "none"
     yield Line(
         "head",
