@@ -39,7 +39,7 @@ Advance = Callable[[str, int, int], None]
 
 Folder = Annotated[Path | None, typer.Option("--to", help="Folder of results.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print rows as JSON.")]
-Full = Annotated[bool, typer.Option("--full", help="1,000 runs, every mix and cap, batch 32.")]
+Full = Annotated[bool, typer.Option("--full", help="Long turns, every mix and cap, batch 32.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Under a minute: does everything work?")]
 Again = Annotated[bool, typer.Option("--again", help="Measure what is there already, too.")]
 
@@ -59,14 +59,16 @@ class Scope:
         batch_caps, batch_networks: caps and networks for batches above 1.
         tuned_networks: networks on which sessions with ``tune=True`` are measured.
         every_model: measure all models of today instead of a few of each kind.
-        short_s: a run that takes fewer seconds is short.
-        short_runs, runs: the number of runs of each configuration, if its runs are short, and if
-            they are not.
-        rounds: the number of turns in which a configuration has its runs.
+        pairs: the least number of turns of each configuration, if there is time for so many.
+        within: turns end when the interval of each ratio to the baseline reaches at most this share
+            from the ratio; a ratio with a wider interval is not shown.
+        seconds: the most seconds for the turns of the baseline and one other configuration.
+        runs: the number of runs of a profile.
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.
         peers: time other engines, too.
-        only: names to which ``eval.narrow`` is restricted; empty is all.
+        only: names to which ``eval.narrow`` and ``eval.figures.latency`` are restricted; empty is
+            all.
         threads: the number of threads of a run.
         seed: the seed of the order of turns, and of the draws for confidence intervals.
     """
@@ -82,10 +84,10 @@ class Scope:
     batch_networks: tuple[str, ...] = SMALLER
     tuned_networks: tuple[str, ...] = HEAVIER
     every_model: bool = False
-    short_s: float = 0.02
-    short_runs: int = 200
+    pairs: int = 40
+    within: float = 0.02
+    seconds: float = 30.0
     runs: int = 30
-    rounds: int = 6
     fresh: int = 3
     repeats: int = 5
     peers: bool = True
@@ -110,9 +112,8 @@ FULL = Scope(
     batch_networks=NAMES,
     tuned_networks=NAMES,
     every_model=True,
-    short_runs=1000,
+    seconds=300.0,
     runs=1000,
-    rounds=10,
     repeats=25,
 )
 QUICK = Scope(
@@ -126,9 +127,9 @@ QUICK = Scope(
     batch_caps=("max",),
     batch_networks=("mobilenet_v1",),
     tuned_networks=("mobilenet_v1",),
-    short_runs=4,
+    pairs=4,
+    seconds=0.5,
     runs=4,
-    rounds=2,
     fresh=1,
     repeats=1,
     peers=False,
@@ -167,9 +168,12 @@ class Store:
     until: float = math.inf
     advance: Advance = lambda *_: None
 
-    def table(self, name: str, key: Sequence[str]) -> Table:
-        """Return the table with a name, whose rows are identified by the columns ``key``."""
-        return Table(self.folder, name, key, self.run)
+    def table(self, name: str, key: Sequence[str], of_one_commit: bool = False) -> Table:
+        """Return the table with a name, whose rows are identified by the columns ``key``.
+
+        ``of_one_commit`` is an argument of ``Table``.
+        """
+        return Table(self.folder, name, key, self.run, of_one_commit)
 
     def missing(self, table: Table, keys: Sequence[Row]) -> list[Row]:
         """Return those of ``keys`` whose row the table lacks, or has to be measured again."""
@@ -183,13 +187,16 @@ class Store:
     def _stale(self, table: Table, key: Row) -> bool:
         """Return whether the row with a key has to be measured again.
 
-        It has to if it comes from another machine or, with ``again``, from an earlier run.
+        It has to if it comes from another machine, from another commit in a table of one commit, or
+        with ``again`` from an earlier run.
         """
         row = table.one(**key)
         if row is None or self.run is None:
             return False
         run = table.runs[row["run"]]
-        return run != self.run if self.again else _where(run) != _where(self.run)
+        if self.again:
+            return run != self.run
+        return _where(run) != _where(self.run) or table.outdated(row)
 
 
 def _where(run: Mapping[str, Any]) -> tuple[object, ...]:

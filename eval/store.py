@@ -1,7 +1,8 @@
 """Rows of experiments on disk: JSON with the machine and time of each row, and the rows as CSV.
 
 A key identifies a row. Rows that exist are not measured again, so an interrupted run goes on where
-it stopped.
+it stopped. In a table ``of_one_commit``, rows that another commit of the code measured are measured
+again, and the first new row removes them all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import platform
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -32,7 +34,7 @@ DISTRIBUTIONS = (
 def about(seed: int, scope: str) -> Row:
     """Return what is stored about a measurement that begins now.
 
-    It is the time, the machine, the versions of packages, and both arguments.
+    It is the time, the commit, the machine, the versions of packages, and both arguments.
     """
     here = machine()
     libraries = here["libraries"].items()  # file paths of this machine are not published
@@ -40,7 +42,24 @@ def about(seed: int, scope: str) -> Row:
     for name in here["environment"].keys() & {"VTENSOR_CACHE_DIR", "VTENSOR_ONEDNN_DIR"}:
         here["environment"][name] = "a folder of its own"
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"when": when, "scope": scope, "seed": seed, "machine": here, "versions": versions()}
+    about = {"when": when, "commit": commit(), "scope": scope, "seed": seed}
+    return {**about, "machine": here, "versions": versions()}
+
+
+def commit() -> str | None:
+    """Return the commit of the code, with a plus sign if files beside results differ from it.
+
+    None outside of a clone.
+    """
+    root, others = RESULTS.parents[1], (":!eval/results", ":!README.md")
+    git = ["git", "-C", str(root)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+        changed = ["diff", "--quiet", "HEAD", "--", ".", *others]
+        same = subprocess.run([*git, *changed], capture_output=True)
+    except FileNotFoundError:
+        return None
+    return head.stdout.strip()[:12] + "+" * bool(same.returncode) if head.returncode == 0 else None
 
 
 def instructions(machine: Mapping[str, Any]) -> str:
@@ -76,17 +95,23 @@ class Table:
         key: the columns whose values identify a row.
         run: what is stored about the run that adds rows, from ``about``; None if the table is only
             read.
+        of_one_commit: whether all rows have to come from one commit of the code.
     """
 
     def __init__(
-        self, folder: Path, name: str, key: Sequence[str], run: Mapping[str, Any] | None = None
+        self,
+        folder: Path,
+        name: str,
+        key: Sequence[str],
+        run: Mapping[str, Any] | None = None,
+        of_one_commit: bool = False,
     ) -> None:
         self.name, self.key, self.folder = name, tuple(key), folder
         self.file = folder / f"{name}.json"
         kept = json.loads(self.file.read_text()) if self.file.exists() else {"runs": [], "rows": []}
         self.runs: list[Mapping[str, Any]] = kept["runs"]
         self._rows: dict[Key, Row] = {self._key(row): row for row in kept["rows"]}
-        self._run = run
+        self._run, self.of_one_commit = run, of_one_commit
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
@@ -113,10 +138,19 @@ class Table:
         if self._run not in self.runs:
             self.runs.append(self._run)
         number = self.runs.index(self._run)
+        if self.of_one_commit:
+            self._rows = {key: row for key, row in self._rows.items() if not self.outdated(row)}
         for row in rows:
             self._rows[self._key(row)] = {**row, "run": number}
         self._drop_runs()
         self._write()
+
+    def outdated(self, row: Row) -> bool:
+        """Return whether a row comes from another commit, in a table that has to be of one."""
+        run = self._run
+        if run is None or not self.of_one_commit:
+            return False
+        return bool(self.runs[row["run"]].get("commit") != run.get("commit"))
 
     def _drop_runs(self) -> None:
         """Remove the runs that no row comes from, and renumber the others from 0."""

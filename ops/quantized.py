@@ -52,8 +52,6 @@ def _alone(op: str, opset: Callable[[Any], int] = lambda node: node.opset) -> Sp
         return OPERATORS.spellings(op, opset(node) or 13)[0]
 
     def read(node: NodeReader) -> VTensor:
-        if node.attribute("channels_last", 0):
-            raise node.refuse("channels_last, which ONNX Runtime writes for its own kernels alone")
         return on_numbers(spelling(node).read)(node)
 
     return Spelling(

@@ -1,6 +1,8 @@
-"""The claims of the paper's text: each is confirmed or refuted by the tables.
+"""The claims of the paper's text: each is confirmed, refuted or not shown by the tables.
 
-Each claim is a function, which returns the verdict under a cap; its docstring is the claim.
+Each claim is a function, which returns the verdict under a cap; its docstring is the claim. A claim
+on times is confirmed or refuted only if the 95 % intervals exclude the other verdict; else it is
+not shown.
 """
 
 from __future__ import annotations
@@ -8,20 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean, median
 
+import numpy as np
+
 from eval.experiment import Store
 from eval.figures import batch, conversions, overhead
 from eval.figures.paper import paper
 from eval.figures.timing import Gain, gain
 from eval.figures.timing import table as timings
+from eval.figures.turns import interval
 from eval.markdown import percent
+from vtensor.benchmark.summary import Ratio
 
 #: Caps on the instruction set, first that of the paper's machine; and the paper's mix of libraries.
 CAPS, MIX = ("sse41", "max"), "tensorflow"
-CONFIRMED, REFUTED, UNDECIDED, OPEN = "confirmed", "refuted", "undecided", "not measured"
+CONFIRMED, REFUTED, UNDECIDED, OPEN = "confirmed", "refuted", "not shown", "not measured"
 #: The largest share of the baseline's time that counts as no gain.
 NOTHING = 0.02
 
-#: Whether a claim holds (None if that is undecided), and the evidence in words, which is empty if
+#: Whether a claim holds (None if that is not shown), and the evidence in words, which is empty if
 #: nothing was measured.
 Verdict = tuple[bool | None, str]
 
@@ -31,7 +37,15 @@ def vgg19(store: Store, cap: str) -> Verdict:
     gained = conversions.gained(store, cap).get("vgg19")
     if gained is None:
         return None, ""
-    return abs(gained["LOO"]) < NOTHING, f"it gains {percent(gained['LOO'])}"
+    share = gained["LOO"]
+    return _inside(share, -NOTHING, NOTHING), f"it gains {conversions.shown(share)}"
+
+
+def _inside(found: Ratio, low: float, high: float) -> bool | None:
+    """Return whether a number is between two bounds; None if its interval has one of them."""
+    if low < found.low and found.high < high:
+        return True
+    return False if found.high < low or found.low > high else None
 
 
 def resnet152_gain(store: Store, cap: str) -> Verdict:
@@ -39,11 +53,10 @@ def resnet152_gain(store: Store, cap: str) -> Verdict:
     gained = conversions.gained(store, cap)
     if "resnet152" not in gained or len(gained) < 2:
         return None, ""
-    share, mean = gained["resnet152"]["LOO"], fmean(parts["LOO"] for parts in gained.values())
-    return (
-        0 < share < mean,
-        f"it gains {percent(share)}, the mean of {len(gained)} is {percent(mean)}",
-    )
+    share = gained["resnet152"]["LOO"]
+    mean = fmean(parts["LOO"].value for parts in gained.values())
+    text = f"it gains {conversions.shown(share)}, the mean of {len(gained)} is {percent(mean)}"
+    return _inside(share, 0, mean) if mean > 0 else False, text
 
 
 def nasnet(store: Store, cap: str) -> Verdict:
@@ -53,27 +66,32 @@ def nasnet(store: Store, cap: str) -> Verdict:
         return None, ""
     lost = {name: before - after for name, (before, after) in less.items()}
     first = max(lost, key=lost.__getitem__)
-    best = max(gains, key=lambda name: gains[name]["LOO"])
+    own = gains["nasnet_large"]["LOO"]
+    best = max(gains, key=lambda name: gains[name]["LOO"].value)
     text = f"{first} loses the most, {lost[first]}; {best} gains the most"
-    nasnets = (
-        f"NasNet-Large loses {lost['nasnet_large']}, gains {percent(gains['nasnet_large']['LOO'])}"
-    )
-    return first == "nasnet_large" != best, f"{text}; {nasnets}"
+    text += f"; NasNet-Large loses {lost['nasnet_large']}, gains {conversions.shown(own)}"
+    if first != "nasnet_large":
+        return False, text
+    others = [parts["LOO"] for name, parts in gains.items() if name != "nasnet_large"]
+    if any(other.low > own.high for other in others):
+        return True, text
+    return False if all(other.high < own.low for other in others) else None, text
 
 
 def loo_is_cheap(store: Store, cap: str) -> Verdict:
     """LOO takes less time than the baseline's layout pass."""
-    phases = overhead.compared(store, cap)
-    if not phases:
+    work = overhead.layout_times(store, cap)
+    if not work:
         return None, ""
-    work = {
-        name: (overhead.layout_work(e["ewo"]), overhead.layout_work(e["baseline"]))
-        for name, e in phases.items()
-    }
-    ratio = median(ours / theirs for ours, theirs in work.values())
-    fewer = sum(ours < theirs for ours, theirs in work.values())
-    text = f"on {fewer} of {len(work)} networks; the median is {ratio:.2f} times the baseline's"
-    return fewer == len(work), text
+    pairs = [(engines["ewo"], engines["baseline"]) for engines in work.values()]
+    ratio = median(median(ours) / median(theirs) for ours, theirs in pairs)
+    less = sum(max(ours) < min(theirs) for ours, theirs in pairs)
+    more = sum(min(ours) > max(theirs) for ours, theirs in pairs)
+    text = (
+        f"in every process less on {less} and more on {more} of {len(work)} networks; the median"
+        f" is {ratio:.2f} times the baseline's"
+    )
+    return (less == len(work) or None) if not more else False, text
 
 
 def deviation(store: Store, cap: str) -> Verdict:
@@ -83,9 +101,13 @@ def deviation(store: Store, cap: str) -> Verdict:
     pairs = [(by[n, e], by[n, "baseline"]) for n, e in by if e == "ewo" and (n, "baseline") in by]
     if not pairs:
         return None, ""
+    ratio = interval(np.array([ours / theirs for ours, theirs in pairs]), 0)
     ours, theirs = (median(column) for column in zip(*pairs, strict=True))
-    text = f"relative to the mean {percent(ours)}, the baseline's {percent(theirs)} (medians)"
-    return 0.5 < ours / theirs < 2, text
+    text = (
+        f"relative to the mean {percent(ours)}, the baseline's {percent(theirs)} (medians); ratio"
+        f" {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    )
+    return _inside(ratio, 0.5, 2), text
 
 
 def batches(store: Store, cap: str) -> Verdict:
@@ -126,7 +148,7 @@ def performance(store: Store, cap: str) -> Verdict:
 def _all_gain(found: Mapping[str, Gain]) -> Verdict:
     """Return the verdict on the claim that every gain is above 0, with 95 % confidence.
 
-    It is refuted if a gain is below 0, and undecided if an interval includes 0.
+    It is refuted if a gain is below 0, and not shown if an interval includes 0.
 
     Args:
         found: the gains, by the words that name them in the evidence.

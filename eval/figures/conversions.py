@@ -26,10 +26,12 @@ from eval.figures.converted import LEVELS
 from eval.figures.paper import paper
 from eval.figures.timing import MIXES, caps
 from eval.figures.timing import table as timings
+from eval.figures.turns import interval, turn_times
 from eval.markdown import percent, picture, table, told
 from eval.networks import NAMES
 from eval.processes import measure as run_process
 from eval.store import Row
+from vtensor.benchmark.summary import Ratio
 
 NAME = "conversions"
 TITLE = "Conversions removed, and what that gains (Fig. 13)"
@@ -37,6 +39,8 @@ KEY = ("network", "cap", "mix", "level")
 AWARE, RESOLVED, PAPERS = "(a) aware", "(b) resolver", "(d) + EWO"
 #: The objective of EWO: the bytes that Transforms move, where identical Transforms count once.
 OBJECTIVE = "shared"
+#: The engines between which each part of VTensor saves time, in this order.
+STEPS = ("baseline", "none", "lho", "ewo")
 
 __all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
 
@@ -118,26 +122,28 @@ def _cell(row: Row | None) -> str | None:
     return f"{row['transforms']}; {row['bytes'] / 1e6:.1f}{time}"
 
 
-def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[str, float]]:
+def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[str, Ratio]]:
     """Return by network, and then by part of VTensor, the time that the part saves.
 
-    A saved time is a share of the baseline's mean time. The parts are ``DLR`` (the resolver),
-    ``LHO``, ``EWO``, ``LOO`` (LHO and EWO together) and ``all three``.
+    A saved time is a share of the baseline's: the median over pairs of turns, with its confidence
+    interval. The parts are ``DLR`` (the resolver), ``LHO``, ``EWO``, ``LOO`` (LHO and EWO
+    together) and ``all three``.
     """
     rows = [row for row in timings(store).rows(batch=1, cap=cap, mix=mix) if row["runs"]]
-    by = {(row["network"], row["engine"]): row["mean_s"] for row in rows}
+    by = {(row["network"], row["engine"]): row for row in rows}
     shares = {}
     for name in dict.fromkeys(network for network, _ in by):
-        steps = [by.get((name, level)) for level in ("baseline", "none", "lho", "ewo")]
-        if all(steps):
-            base, none, lho, ewo = (float(seconds or 0) for seconds in steps)
-            shares[name] = {
-                "DLR": (base - none) / base,
-                "LHO": (none - lho) / base,
-                "EWO": (lho - ewo) / base,
-                "LOO": (none - ewo) / base,
-                "all three": (base - ewo) / base,
+        steps = [by[name, level] for level in STEPS if (name, level) in by]
+        if len(steps) == len(STEPS):
+            base, none, lho, ewo = turn_times(steps)
+            saved = {
+                "DLR": base - none,
+                "LHO": none - lho,
+                "EWO": lho - ewo,
+                "LOO": none - ewo,
+                "all three": base - ewo,
             }
+            shares[name] = {part: interval(seconds / base, 0) for part, seconds in saved.items()}
     return shares
 
 
@@ -191,17 +197,18 @@ def _gains(store: Store) -> Iterator[str]:
         if not gained_shares:
             continue
         yield (
-            f"**{cap}, tensorflow**: latency gained, as a share of the baseline's mean time. *LOO*"
-            " is LHO and EWO together, the paper's Fig. 13; what DLR gains is the resolver without"
-            " passes."
+            f"**{cap}, tensorflow**: latency gained, as a share of the baseline's time, with its"
+            " 95 % interval. *LOO* is LHO and EWO together, the paper's Fig. 13; what DLR gains is"
+            " the resolver without passes."
         )
         parts = list(next(iter(gained_shares.values())))
         lines = []
         for name, shares in gained_shares.items():
             before, after = less.get(name, (None, None))
-            lines.append([name, *(percent(shares[part]) for part in parts), before, after])
+            lines.append([name, *(shown(shares[part]) for part in parts), before, after])
         means = [
-            percent(fmean(shares[part] for shares in gained_shares.values())) for part in parts
+            percent(fmean(shares[part].value for shares in gained_shares.values()))
+            for part in parts
         ]
         lines.append(["mean", *means, None, None])
         lines.append(
@@ -210,6 +217,11 @@ def _gains(store: Store) -> Iterator[str]:
         yield table(["network", *parts, "conversions before", "after"], lines)
         plot_gains(gained_shares, less, store, cap)
         yield picture(f"gained_{cap}", f"conversions removed and latency gained, {cap}")
+
+
+def shown(share: Ratio) -> str:
+    """Return a share and its confidence interval as text, in percent."""
+    return f"{share.value * 100:.1f} ({share.low * 100:.1f} to {share.high * 100:.1f}) %"
 
 
 def _papers() -> tuple[str, str]:
@@ -234,7 +246,7 @@ def plot(rows: Sequence[Row], pairs: Sequence[tuple[str, str]], store: Store) ->
 
 
 def plot_gains(
-    found: dict[str, dict[str, float]], less: dict[str, tuple[int, int]], store: Store, cap: str
+    found: dict[str, dict[str, Ratio]], less: dict[str, tuple[int, int]], store: Store, cap: str
 ) -> None:
     """Draw latency gained on the left axis and conversions removed on the right, as in Fig. 13.
 
@@ -246,7 +258,8 @@ def plot_gains(
     """
     with drawn(store.folder / f"gained_{cap}") as [axes]:
         series = {
-            part: [100 * share[part] for share in found.values()] for part in ("LOO", "all three")
+            part: [100 * share[part].value for share in found.values()]
+            for part in ("LOO", "all three")
         }
         title, label = f"{cap}, tensorflow", "% of the baseline gained"
         bars(axes, list(found), series, title=title, ylabel=label)

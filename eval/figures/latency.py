@@ -1,23 +1,26 @@
 """Fig. 11(a): latencies compared with the layout-aware baseline and other engines.
 
-``python -m eval.figures.latency``. The baseline has VTensor's kernels and threads; only its layouts
+``python -m eval.figures.latency``; ``--only vgg19,sse41,tensorflow --again`` measures one cell
+again. The baseline has VTensor's kernels and threads; only its layouts
 are handled in another way, inside its operators. *ewo* is the paper's VTensor (resolver, LHO, EWO);
 *all* has every pass, and so fuses operators, too. In TensorFlow's mix *all* turns BatchNorm into
 BiasAdd, which the mix gives to Eigen: with blocked layouts that costs conversions. A gain is
-(t_base - t) / t_base: of mean times as in the paper, and of medians with their 95 % interval, from
-random draws of the rounds.
+(t_base - t) / t_base: of mean times as in the paper, and as the median over pairs of turns, with
+its 95 % interval. A gain whose interval reaches further than 2 % is *not shown*.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
+from typing import Annotated
 
 import typer
 
 from eval.drawing import bars, drawn
-from eval.experiment import Scope, Store, command
+from eval.experiment import Again, AsJson, Folder, Full, Quick, Scope, Store, alone
 from eval.figures.paper import paper
 from eval.figures.timing import (
     INEXACT,
@@ -282,5 +285,18 @@ def _height(one: Gain | None) -> float | None:
     return one.median * 100 if one else None
 
 
+def main(
+    full: Full = False,
+    quick: Quick = False,
+    again: Again = False,
+    to: Folder = None,
+    as_json: AsJson = False,
+    only: Annotated[str, typer.Option(help="Networks, caps, mixes, with commas.")] = "",
+) -> None:
+    """Measure latencies beside the layout-aware baseline and the peers."""
+    scope = replace(Scope.of(full, quick), only=tuple(filter(None, only.split(","))))
+    alone(sys.modules[__name__], scope, to, again, as_json)
+
+
 if __name__ == "__main__":
-    typer.run(command(sys.modules[__name__]))
+    typer.run(main)

@@ -85,6 +85,18 @@ def layout_work(found: dict[str, float]) -> float:
     return sum(found[phase] for phase in LAYOUT)
 
 
+def layout_times(store: Store, cap: str) -> dict[str, dict[str, list[float]]]:
+    """Return ``layout_work`` in each process, by network and then by engine.
+
+    A network for which one of ``ENGINES`` has no row is left out.
+    """
+    kept, times = store.table(NAME, KEY), dict[str, dict[str, list[float]]]()
+    for row in kept.rows(cap=cap):
+        by = times.setdefault(row["network"], {})
+        by.setdefault(row["engine"], []).append(layout_work(row["seconds"]))
+    return {name: by for name, by in times.items() if by.keys() >= {*ENGINES}}
+
+
 def section(store: Store) -> Iterator[str]:
     """Yield for each cap a table of shares of the baseline's time, with numbers of Transforms."""
     yield told(__doc__)

@@ -3,19 +3,20 @@
 A configuration is a network, a batch size, a cap on the instruction set, a mix of libraries and an
 engine: the layout-aware baseline, VTensor at a level, or a peer. Each has a process of its own. All
 engines of a group are loaded (the warm-up stage), compared with the NumPy definition, and timed in
-turns of random order (the test stage), so that a change of the machine affects all. An engine whose
+turns, forward and backward (the test stage, ``turns.py``), so that a change of the machine affects
+all. A group that other programs disturbed is measured again. An engine whose
 output is further from NumPy's than its bound is not timed. If a network ends in a Softmax, which
 magnifies errors, the bound is made larger, so that it holds for the Softmax's input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -24,6 +25,14 @@ import numpy as np
 from eval.bench import FRAMEWORKS
 from eval.compare import photograph
 from eval.experiment import Scope, Store
+from eval.figures.turns import (
+    Turns,
+    disturbed,
+    interval,
+    machine_state,
+    narrow_enough,
+    turn_times,
+)
 from eval.networks import build
 from eval.processes import capable
 from eval.store import Row, Table
@@ -31,10 +40,10 @@ from ops import Softmax
 from optimizer.pipeline import LEVELS as LEVEL_PASSES
 from vtensor import Session, save_onnx
 from vtensor.benchmark.agreement import BOUNDS
-from vtensor.benchmark.messages import Finished, Loaded, Timed
+from vtensor.benchmark.messages import Finished, Loaded
 from vtensor.benchmark.peer import Array, Task, peer_at
 from vtensor.benchmark.race import Contender
-from vtensor.benchmark.summary import Rounds, log_ratios, mean_ratio
+from vtensor.benchmark.summary import Ratio, Rounds
 from vtensor.commands.bench import PEERS
 from vtensor.language.graph import Graph
 
@@ -63,6 +72,8 @@ INEXACT = {"mnn": 1e-2}
 OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
 #: Seconds that one answer of a peer may take: inductor compiles for minutes.
 LIMIT_S = 1200.0
+#: How often a group is measured at most, if the machine is disturbed each time.
+TRIES = 2
 #: The number of random draws of rounds from which a confidence interval comes (the bootstrap), and
 #: the confidence of the interval.
 DRAWS, CONFIDENCE = 1000, 0.95
@@ -101,7 +112,8 @@ def groups(scope: Scope) -> list[Group]:
     """Return the groups that are timed at batch size 1, for each cap, network and mix of libraries.
 
     With TensorFlow's mix, a group has the baseline and all of VTensor's levels. With oneDNN alone
-    and no cap, it has the peers as well.
+    and no cap, it has the peers as well. The scope's ``only`` has names of networks, caps and
+    mixes: of each of the three of which it has a name, only what it names is timed.
     """
     wanted = []
     for cap in caps(scope):
@@ -112,6 +124,9 @@ def groups(scope: Scope) -> list[Group]:
                 if (cap, mix) == ("max", "onednn"):
                     engines = (*COMPARED, SESSION, *(peers() if scope.peers else ()))
                 wanted.append(Group(network, 1, cap, mix, engines))
+    for name in ("network", "cap", "mix"):
+        if named := {getattr(group, name) for group in wanted} & {*scope.only}:
+            wanted = [group for group in wanted if getattr(group, name) in named]
     return wanted
 
 
@@ -149,7 +164,7 @@ def table(store: Store, name: str = "timings") -> Table:
 
     Its rows are identified by the columns ``KEY``.
     """
-    return store.table(name, KEY)
+    return store.table(name, KEY, of_one_commit=True)
 
 
 def measure(
@@ -182,8 +197,24 @@ def measure(
                     return
                 title = f"{network}, batch {batch}, {group.cap}, {group.mix}"
                 told = _teller(store, title, count, len(todo))
-                kept.add(timed(group, scope, model, told))
+                kept.add(undisturbed(group, scope, model, told))
                 count += 1
+
+
+def undisturbed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> list[Row]:
+    """Return the rows of ``timed``, measured again as long as other programs disturb the machine.
+
+    After ``TRIES`` times the last rows stay. Each row has the machine's state ``before`` and
+    ``after`` its group, and whether the group was ``disturbed``.
+    """
+    for _ in range(TRIES):
+        before = machine_state()
+        rows = list(timed(group, scope, model, told))
+        states = {"before": before, "after": machine_state()}
+        about = {**states, "disturbed": disturbed(**states)}
+        if not about["disturbed"]:
+            break
+    return [{**row, **about} for row in rows]
 
 
 def _teller(store: Store, title: str, number: int, count: int) -> Callable[[str], None]:
@@ -305,62 +336,12 @@ def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None])
             each.enter(task)
             each.bound = max(model.bound, INEXACT.get(engine, 0.0))
             each.agree(oracle)
-        turns = Turns(contenders, scope)
-        turns.run(told)
+        Turns(contenders, scope).run(told)
         for each in contenders:
             if each.worker:
                 each.finished = each.ask(None, Finished)
     for key, each in zip(group.keys(scope), contenders, strict=True):
         yield {**key, **_row(each, scope.seed)}
-
-
-@dataclass
-class Turns:
-    """The test stage: turns in random order until each engine has run often enough.
-
-    A first turn, which is not counted, measures how long a run takes.
-
-    Attributes:
-        contenders: the engines, each in a process; one that has no process is left out.
-        scope: gives the numbers of runs and rounds.
-        typical_s: by engine, the median seconds of a run in its first turn.
-    """
-
-    contenders: Sequence[Contender]
-    scope: Scope
-    typical_s: dict[str, float] = field(default_factory=dict)
-
-    def run(self, told: Callable[[str], None]) -> None:
-        """Take all turns; ``told`` is called with a description of each."""
-        rng, number = np.random.default_rng(self.scope.seed), 0
-        while waiting := [each for each in self.contenders if each.worker and not self._done(each)]:
-            for place in rng.permutation(len(waiting)):
-                each = waiting[place]
-                told(f"round {number}, {each.peer}")
-                answer = each.ask(self._budget(each), Timed)
-                if answer and each.peer in self.typical_s:
-                    each.rounds.append(answer.seconds)
-                elif answer:
-                    self.typical_s[each.peer] = median(answer.seconds)
-            number += 1
-
-    def _runs(self, one: Contender) -> int:
-        """Return the number of runs that an engine needs, over all turns."""
-        short = self.typical_s[one.peer] < self.scope.short_s
-        return self.scope.short_runs if short else self.scope.runs
-
-    def _budget(self, one: Contender) -> float:
-        """Return for how many seconds an engine runs in its next turn.
-
-        It is 0 for the first turn, which then is as short as possible.
-        """
-        if one.peer not in self.typical_s:
-            return 0.0
-        return self.typical_s[one.peer] * self._runs(one) / self.scope.rounds
-
-    def _done(self, one: Contender) -> bool:
-        runs = sum(map(len, one.rounds))
-        return len(one.rounds) >= self.scope.rounds and runs >= self._runs(one)
 
 
 def _row(one: Contender, seed: int) -> Row:
@@ -426,17 +407,26 @@ class Gain:
 
     Attributes:
         mean: the gain if t is the mean time.
-        median: the gain if t / t_base is the ratio of median times, its mean over rounds.
+        median: the gain if t / t_base is the median ratio over pairs of turns.
         low, high: the confidence interval of ``median``.
+        pairs: the number of pairs.
     """
 
     mean: float
     median: float
     low: float
     high: float
+    pairs: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval is narrow enough for the gain to be shown."""
+        ratio = Ratio(1 - self.median, 1 - self.high, 1 - self.low)
+        return narrow_enough(ratio, Scope.within)
 
     def __str__(self) -> str:
-        return f"{self.median * 100:.1f} ({self.low * 100:.1f} to {self.high * 100:.1f}) %"
+        text = f"{self.median * 100:.1f}" if self.shown else "not shown"
+        return f"{text} ({self.low * 100:.1f} to {self.high * 100:.1f}) %"
 
 
 def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
@@ -449,11 +439,10 @@ def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
     """
     if not before or not after or not (before["runs"] and after["runs"]):
         return None
-    count = min(len(before["rounds_s"]), len(after["rounds_s"]))
-    logs = log_ratios(after["rounds_s"][:count], before["rounds_s"][:count])
-    ratio = mean_ratio([logs], seed)
+    theirs, ours = turn_times([before, after])
+    ratio = interval(ours / theirs, seed)
     mean = 1 - after["mean_s"] / before["mean_s"]
-    return Gain(mean, 1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
+    return Gain(mean, 1 - ratio.value, 1 - ratio.high, 1 - ratio.low, theirs.size)
 
 
 def mean_gain(gains: Iterable[Gain | None]) -> float | None:

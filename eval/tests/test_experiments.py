@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,19 +14,25 @@ import pytest
 from eval import busy, memory, report, shapes, steps, today
 from eval.__main__ import main
 from eval.experiment import FULL, QUICK, Scope, Store
-from eval.figures import claims, latency
+from eval.figures import claims, latency, timing
+from eval.figures.parted import Clocked, alternate, baseline, ours, parts
+from eval.figures.parts import off
 from eval.figures.profiled import HEAVY
 from eval.figures.profiled import row as profiled_row
 from eval.figures.timing import Group, Model, batch_groups, gain, groups, summary, table, timed
 from eval.figures.timing import contender as contender_of
+from eval.figures.turns import Turns, interval, machine_state
 from eval.kernels import forms_today, layers
+from eval.layout_aware import Network
+from eval.mixes import mixes
 from eval.networks import NAMES, build
 from eval.profiles import KINDS, shown
 from eval.tests.benchmark.support import json_of
 from tests.libraries.slow import ALL
 from vtensor import Session
 from vtensor.benchmark.agreement import BOUNDS
-from vtensor.benchmark.messages import Loaded
+from vtensor.benchmark.messages import Loaded, Timed
+from vtensor.benchmark.race import Contender
 from vtensor.language.operators import OPERATORS
 
 KEY = ("network", "engine")
@@ -69,8 +76,8 @@ def test_the_scopes() -> None:
     assert ("avx2", "tensorflow") not in mixes
     assert {group.network for group in groups(default)} == set(NAMES)
     assert {group.batch for group in batch_groups(FULL)} == {2, 4, 8, 16, 32}
-    assert (default.short_runs, default.runs) == (200, 30)
-    assert FULL.runs == FULL.short_runs == 1000
+    assert (default.pairs, default.within, default.seconds) == (40, 0.02, 30.0)
+    assert (FULL.pairs, FULL.within, FULL.seconds) == (40, 0.02, 300.0)
     assert len(groups(QUICK)) == 1
 
 
@@ -80,7 +87,9 @@ def test_gains() -> None:
     assert share is not None
     assert (share.median, share.low, share.high) == pytest.approx((0.25, 0.25, 0.25))
     assert share.mean == pytest.approx(1 - 5 / (16 / 3))
-    assert str(share) == "25.0 (25.0 to 25.0) %"
+    assert (str(share), share.pairs) == ("25.0 (25.0 to 25.0) %", 2)
+    wide = gain(before, times([3.0], [7.2]))
+    assert str(wide) == "not shown (10.0 to 25.0) %"
     assert gain(before, {"runs": 0}) is None
     assert gain(None, after) is None
 
@@ -131,16 +140,142 @@ def test_claims_are_confirmed_refuted_or_open(tmp_path: Path) -> None:
 
     add("vgg19", {"baseline": 1.0, "none": 1.0, "lho": 1.0, "ewo": 0.995})
     add("resnet152", {"baseline": 1.0, "none": 0.9, "lho": 0.8, "ewo": 0.4})
-    assert claim(store, "VGG19").endswith("sse41, tensorflow: it gains 0.5 % **confirmed**")
+    said = "sse41, tensorflow: it gains 0.5 (0.5 to 0.5) % **confirmed**"
+    assert claim(store, "VGG19").endswith(said)
     assert "**refuted**" in claim(store, "ResNet-152 gains")
     assert "**confirmed**" in claim(store, "VTensor is faster")
     add("vgg19", {"baseline": 1.0, "none": 1.0, "lho": 1.0, "ewo": 1.2})
     assert "**refuted**" in claim(store, "VGG19")
     assert "slower: vgg19" in claim(store, "VTensor is faster")
+    about = {"network": "vgg19", "batch": 1, "cap": "sse41", "mix": "tensorflow"}
+    turns = times(*([s] for s in (0.9, 1.1, 0.95, 1.05)))
+    timings.add([{**about, "engine": "ewo", **turns}])
+    timings.add({**about, "engine": n, **times(*[[1.0]] * 4)} for n in ("baseline", "none", "lho"))
+    assert "(-10.0 to 10.0) % **not shown**" in claim(store, "VGG19")
+    assert "**not shown**" in claim(store, "VTensor is faster")
+
+
+def test_rows_of_another_commit_are_measured_again_and_never_mixed_in(tmp_path: Path) -> None:
+    keys = [{"network": "a", "engine": n} for n in "xy"]
+    old = Store(tmp_path, {"when": "1", "commit": "first"}).table("t", KEY, of_one_commit=True)
+    old.add(keys)
+    later = Store(tmp_path, {"when": "2", "commit": "second"})
+    rows = later.table("t", KEY, of_one_commit=True)
+    assert later.missing(rows, keys) == keys
+    assert len(rows) == 2  # a report of them can still be written
+    rows.add(keys[:1])
+    assert [row["engine"] for row in rows] == ["x"]
+    assert later.missing(rows, keys) == keys[1:]
+    others = later.table("t", KEY)
+    assert later.missing(others, keys[:1]) == []
+
+
+class Scripted(Contender):
+    """An engine whose turns take given seconds, and a log of who had a turn."""
+
+    def __init__(self, peer: str, seconds: Iterable[float], log: list[str]) -> None:
+        super().__init__(peer, "", "f32", 1.0, worker=cast("Any", True))
+        self._seconds, self._log = iter(seconds), log
+
+    def ask(self, request: Any, wanted: Any) -> Any:
+        """Answer with the next turn's seconds."""
+        self._log.append(self.peer)
+        return Timed([next(self._seconds)])
+
+
+def turns_of(noise: float, scope: Scope) -> tuple[list[str], list[Scripted]]:
+    """Take the turns of two engines whose times scatter; return who had them, and the engines."""
+    rng, log = np.random.default_rng(0), list[str]()
+    times = ((float(rng.lognormal(0, noise)) for _ in count()) for _ in "AB")
+    engines = [Scripted(name, seconds, log) for name, seconds in zip("AB", times, strict=True)]
+    Turns(engines, scope).run(lambda _: None)
+    return log, engines
+
+
+def test_turns_go_forward_and_backward_until_the_ratio_is_known() -> None:
+    log, engines = turns_of(0.001, Scope())
+    assert "".join(log[2:]) == "ABBA" * 20
+    assert [len(each.rounds) for each in engines] == [40, 40]
+    more = len(turns_of(0.1, Scope())[1][0].rounds)
+    assert 40 < more < 1000
+    assert len(turns_of(0.1, Scope(seconds=0.0))[1][0].rounds) == 6  # its time is over
+
+
+def test_an_interval_that_says_95_percent_holds_the_truth_so_often() -> None:
+    rng = np.random.default_rng(0)
+    found = [interval(np.exp(rng.normal(0, 0.1, 40)), 0) for _ in range(300)]
+    held = sum(one.low <= 1 <= one.high for one in found) / len(found)
+    assert 0.9 <= held <= 0.99
+
+
+def test_a_disturbed_group_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calm, busy = {"busy": 0.0, "loop_s": 1.0}, {"busy": 0.5, "loop_s": 1.0}
+    group, model = Group("vgg19", 1, "max", "onednn", ("ewo",)), cast("Model", None)
+    for states, expected in (([calm, busy, calm, calm], False), ([busy] * 2 * timing.TRIES, True)):
+        measured, left = list[int](), iter(states)
+        monkeypatch.setattr(timing, "machine_state", lambda left=left: next(left))
+        monkeypatch.setattr(
+            timing, "timed", lambda *_, done=measured: iter([{"number": done.append(1)}])
+        )
+        [row] = timing.undisturbed(group, Scope(), model, lambda _: None)
+        assert row["disturbed"] is expected
+        assert len(measured) == len(states) // 2
+
+
+def clocked(converted: Mapping[str, float], nodes: Mapping[str, float], gaps: float) -> Clocked:
+    """Return an engine with these times, which grow a little from run to run."""
+    times = {**{f"> {name}": ns for name, ns in converted.items()}, **nodes}
+    growth = iter([1 + i / 1000 for i in range(100)])
+
+    def step_ns() -> tuple[float, Mapping[str, float]]:
+        parts = {key: ns * next(growth) for key, ns in times.items() for _ in "x"}
+        return sum(parts.values()) + gaps, parts
+
+    return Clocked(step_ns, {f"> {name}" for name in converted}, {})
+
+
+def test_parts_add_up_to_the_difference_and_name_kernels() -> None:
+    before = clocked({"x": 10.0, "y": 20.0}, {"a": 100.0, "b": 50.0, "c": 7.0}, 3.0)
+    after = clocked({"y": 21.0, "z": 5.0}, {"a": 140.0, "b": 40.0, "c": 7.0}, 4.0)
+    alternate(before, after, 6, 0.0)
+    row = parts(before, after)
+    by = row["parts_ns"]
+    assert sum(by.values()) == pytest.approx(row["after_ns"] - row["before_ns"])
+    assert by["conversions gone"] == pytest.approx(-10, rel=0.1)
+    assert by["conversions new"] == pytest.approx(5, rel=0.1)
+    assert by["conversions that stay"] == pytest.approx(1, abs=1)
+    assert by["gaps"] == pytest.approx(1)
+    assert [kernel["node"] for kernel in row["slower"]][:1] == ["a"]
+    assert [kernel["node"] for kernel in row["faster"]][:1] == ["b"]
+    assert off(row) < 0.01
+    row["parts_ns"]["gaps"] += 30
+    assert off(row) > 0.1
+
+
+def test_parts_of_a_real_network_add_up_and_find_its_conversions() -> None:
+    graph, shared = build("mobilenet_v1", 1, size=32), mixes()["tensorflow"]
+    feeds = {name: np.ones([*graph.values[name].dims.values()], "f4") for name in graph.inputs}
+    network = Network(graph, shared, 1)
+    with Session(graph, threads=1, optimize="none", **shared._asdict()) as session:
+        first, second = baseline(network, feeds), ours(session, feeds)
+        alternate(first, second, 6, 0.0)
+        assert any(step.is_transform for step in session.plan.steps)
+    assert second.converted
+    row = parts(first, second)
+    assert len(first.converted) <= network.conversions.number
+    assert row["pairs"] == 6
+    whole = row["after_ns"] - row["before_ns"]
+    assert sum(row["parts_ns"].values()) == pytest.approx(whole, abs=1)
+
+
+def test_the_state_of_the_machine() -> None:
+    state = machine_state()
+    assert 0 <= state["busy"] <= 1
+    assert state["loop_s"] > 0
 
 
 #: The sections that ``make test`` measures: they take seconds.
-QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "batch")
+QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "parts", "batch")
 
 
 def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

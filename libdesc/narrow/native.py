@@ -25,8 +25,8 @@ _FROM = {"amx": ("amx", "max")}
 def instructions() -> str:
     """Return the fastest kind of instructions that module, machine and cap allow.
 
-    It is one of ``"plain"``, ``"avx2"``, ``"avx512"``, ``"vnni"`` and ``"amx"``. All of them give
-    equal results.
+    It is one of ``"plain"``, ``"avx2"``, ``"avx_vnni"``, ``"avx512"``, ``"vnni"`` and ``"amx"``. All
+    of them give equal results.
     """
     load()
     kinds = _levels.loaded.instructions() if _levels.loaded is not None else []
@@ -37,8 +37,8 @@ def limit(cap: str) -> None:
     """Cap the instructions of the kernels.
 
     Args:
-        cap: the largest instruction set that may be used, a key of ``CAPS``. The cap ``avx512``
-            allows VNNI, but not AMX.
+        cap: the largest instruction set that may be used, a key of ``CAPS``. The cap ``avx2``
+            allows AVX-VNNI, and ``avx512`` VNNI, but not AMX.
 
     Raises:
         LibraryError: kernels with other instructions are in use, or there is no such cap.

@@ -9,9 +9,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from libdesc.numpy.casts import cast
 from ops import Clip, MatMul
 from tests.operators.harness import Array, plain, run
 from vtensor import Session
+from vtensor.language.dtype import numpy_dtype
 
 EDGES = (np.inf, -np.inf, 1e30, -1e30, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 300)
 
@@ -42,6 +44,26 @@ def test_steps_saturate_and_ties_are_even(dtype: type[np.integer[Any]]) -> None:
     )
     expected = np.clip(np.rint(x.astype(np.float64)) + 3, limits.min, limits.max).astype(dtype)
     np.testing.assert_array_equal(quantised, expected)
+
+
+@pytest.mark.parametrize("dtype", ["f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"])
+def test_floats_of_a_byte_are_rounded_natively(dtype: str) -> None:
+    wide = np.array([*EDGES, -0.0, np.nan, 464, 465, 57345, 1e-3, 2.0**-10, 3 * 2.0**-18])
+    x, target = wide.astype(np.float32), numpy_dtype(dtype)
+    there = [
+        helper.make_node("Cast", ["x"], ["c"], to=helper.np_dtype_to_tensor_dtype(target)),
+        helper.make_node("Cast", ["c"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    with np.errstate(over="ignore"):
+        expected = cast(x, dtype).astype(np.float32)
+        halves = cast(x * 2, dtype).astype(np.float32) / 2
+    result = computed(there, x)
+    np.testing.assert_array_equal(result, expected)
+    signs = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(result[signs]), np.signbit(expected[signs]))
+    both = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z")]
+    half, zero = np.array(0.5, np.float32), np.array(0, target)
+    np.testing.assert_array_equal(computed(both, x, s=half, z=zero), halves)
 
 
 def test_there_and_back_along_a_dim() -> None:

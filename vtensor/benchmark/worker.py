@@ -72,13 +72,15 @@ def load(peer: Peer, task: Task) -> Loaded:
 def timed(peer: Peer, budget_s: float) -> Timed:
     """Time runs for ``budget_s`` seconds, and return the times.
 
-    There is at least one timed run, after an untimed one that warms the caches.
+    There is at least one timed run. If ``budget_s`` is above 0, it follows an untimed one, which
+    warms the caches.
     """
     callers = peer.callers()
     if len(callers) > 1:
         return Timed(side_by_side(callers, budget_s))
     [run] = callers
-    run()
+    if budget_s:
+        run()
     seconds = list[float]()
     until = perf_counter() + budget_s
     while not seconds or perf_counter() < until:

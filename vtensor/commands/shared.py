@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -367,3 +369,18 @@ def print_lines(lines: Iterator[Line]) -> None:
 def print_json(data: Mapping[str, Any]) -> None:
     """Print data as JSON to standard output."""
     print(json.dumps(data, indent=2))
+
+
+def write_npz(file: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays to an ``.npz`` file, by name.
+
+    ``np.savez`` is not used: it takes the names as keyword arguments, so no array could be named
+    ``file``.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)

@@ -484,6 +484,8 @@ class Builder:
         except Exception as error:  # a fault of the spelling: the error names the node
             pass_signals(error)
             raise _spelling_error(self._network, node, error) from error
+        if unread := reader.unread():
+            raise reader.refuse(f"attribute {unread[0]!r} is unknown, or not supported with others")
         values = [read] if isinstance(read, VTensor) else list(read)
         results = {}
         for index, name in enumerate(node.proto.output):
