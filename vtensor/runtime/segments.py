@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vtensor.errors import BudgetError, InputError
-from vtensor.frontends.tensors import element_type
 from vtensor.language.dtype import from_numpy, numpy_dtype
 from vtensor.language.process.forks import OwnLock
 from vtensor.storage.budget import REMEDY
@@ -274,6 +273,8 @@ class _Loop(_Branch):
         body, axis, step = self.control.attributes["body"], *self.order(place)
         value = body.output[len(body.output) - self.stacked(body) + place]
         if not row:
+            from vtensor.frontends.tensors import element_type
+
             kind = value.type.tensor_type
             shape = [dim.dim_value for dim in kind.shape.dim]
             shape.insert(axis % (len(shape) + 1), 0)
