@@ -46,15 +46,21 @@ class Line:
 def plan_dict(session: Session, name: str, error: float | None = None) -> dict[str, Any]:
     """Return a session's plan as data, for ``--json``.
 
+    A model that runs in segments has an entry for each, ``segments``.
+
     Args:
         session: the session.
         name: the name of the model.
         error: what its results are off by because of the session's precision, if it was measured.
     """
-    plan = session.plan
+    segments = [_plan_dict(session, plan, error) for plan in session.plans]
+    head = {"model": name, "threads": session.threads}
+    return {**head, **segments[0]} if len(segments) == 1 else {**head, "segments": segments}
+
+
+def _plan_dict(session: Session, plan: Plan, error: float | None) -> dict[str, Any]:
+    """Return a plan of a session as data; ``error`` as for ``plan_dict``."""
     return {
-        "model": name,
-        "threads": session.threads,
         "origin": {"way": plan.origin.way, "cached": plan.origin.cached},
         "passes": list(plan.passes),
         "rewritten": dict(plan.graph.rewritten),
@@ -124,8 +130,18 @@ def memory_dict(plan: Plan) -> dict[str, int]:
 
 
 def plan_lines(session: Session, name: str, error: float | None = None) -> Iterator[Line]:
-    """Yield the lines of the report on a session's plan; arguments as for ``plan_dict``."""
-    plan = session.plan
+    """Yield the lines of the report on a session's plan; arguments as for ``plan_dict``.
+
+    A model that runs in segments has a report for each.
+    """
+    plans = session.plans
+    for number, plan in enumerate(plans, 1):
+        part = f", segment {number} of {len(plans)}" if len(plans) > 1 else ""
+        yield from _plan_lines(session, plan, f"{name}{part}", error)
+
+
+def _plan_lines(session: Session, plan: Plan, name: str, error: float | None) -> Iterator[Line]:
+    """Yield the lines of the report on a plan; ``name`` is its title."""
     passes = ", ".join(plan.passes) or "none"
     yield Line(
         "head",

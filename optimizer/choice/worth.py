@@ -69,7 +69,7 @@ def narrow_worth(graph: LoweredGraph) -> Worth | None:
         for dtype in known:
             speed, part = speeds.get(dtype, known[dtype]), ITEMSIZE[dtype] / ITEMSIZE["f32"]
             saved_ns[dtype] += max(0, ns - speed.ns(rates, count, round(nbytes * part)))
-    if not all_ns or products < MIN_SHARE * all_operations:
+    if not (all_ns and all_operations) or products < MIN_SHARE * all_operations:
         return None
     types = {
         dtype: Narrower(instructions, 1 - saved_ns[dtype] / all_ns)

@@ -75,8 +75,7 @@ class Control:
 
     def constant(self, name: str) -> Any:
         """Return the array of a constant of the model; None if the value is no constant."""
-        arrays = self.model.network.arrays
-        return arrays[name] if name in arrays else None
+        return self.model.network.arrays.get(name)
 
     def captured(self, attribute: str) -> list[str]:
         """Return the names of the outer values that one of the node's graphs reads.

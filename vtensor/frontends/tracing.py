@@ -159,9 +159,9 @@ class _Traced(Rebuilder):
         if tuple(map(number_of, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
         sources = [*map(self._source, node.proto.input, given)]
-        result = SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
+        made = SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
         sizes = sample.dtype.kind == "i" and sample.size <= MAX_TRACED_ELEMENTS
-        return result.with_elements() if sizes and shape == sample.shape else result
+        return made.with_elements() if sizes and shape == sample.shape else made
 
     def _source(self, name: str, given: Any) -> Any:
         """Return what a row of the trace has as its argument for a node's input ``name``.
