@@ -104,8 +104,14 @@ class RegisteredLibrary:
         return answer
 
     def faster(self) -> Mapping[str, Speed]:
-        """Return the element types in which this processor multiplies faster than in f32."""
-        return {dtype: speed for dtype, speed in self.speeds().items() if speed.products > 1}
+        """Return the element types in which this processor multiplies faster than in f32, by
+        instructions that the library names.
+        """
+        return {
+            dtype: speed
+            for dtype, speed in self.speeds().items()
+            if speed.instructions and speed.products > 1
+        }
 
     def peaks(self, nbytes: int) -> Iterator[tuple[str, Step, int]]:
         """Yield (kind, step, count) for each step that measures the machine's peak speed when it is

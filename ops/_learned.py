@@ -57,6 +57,8 @@ def post_transform(node: NodeReader, scores: VTensor, dim: str, kind: str) -> VT
 
     ONNX Runtime changes a single score by PROBIT alone.
     """
+    if kind not in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"):
+        raise node.refuse(f"post_transform {kind!r} does not exist")
     if kind == "NONE" or (scores.size(dim) == 1 and kind != "PROBIT"):
         return scores
     if kind == "LOGISTIC":
@@ -71,8 +73,6 @@ def post_transform(node: NodeReader, scores: VTensor, dim: str, kind: str) -> VT
         total = applied(node, "Where", large, power, 0)
         total = applied(node, "ReduceSum", total, axes=(dim,))
         return applied(node, "Div", applied(node, "Where", large, power, small), total)
-    if kind != "PROBIT":
-        raise node.refuse(f"post_transform {kind!r} does not exist")
     x = applied(node, "Sub", applied(node, "Mul", scores, 2), 1)
     one = applied(node, "Mul", applied(node, "Sub", 1, x), applied(node, "Add", 1, x))
     log = applied(node, "Log", one)

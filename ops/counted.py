@@ -163,9 +163,7 @@ def _read_unique(node: NodeReader) -> Sequence[VTensor]:
 @operator(
     "Unique",
     dims={"x": "*", "y": "*", "indices": "n", "inverse": "n", "counts": "n", "count": "one"},
-    onnx=counted(
-        "Unique", 11, _read_unique, _along(lambda axis: {0: axis, 1: 0, 3: 0})
-    ),
+    onnx=counted("Unique", 11, _read_unique, _along(lambda axis: {0: axis, 1: 0, 3: 0})),
     traits=[Cost(16)],
 )
 @dataclass(frozen=True)
@@ -229,9 +227,7 @@ def _read_suppression(node: NodeReader) -> Sequence[VTensor]:
     score = float(scalar(4)) if node.has(4) else -np.inf
     centered = bool(node.attribute("center_point_box", 0))
     op = NonMaxSuppression(max(int(scalar(2)), 0), float(scalar(3)), score, centered)
-    outputs: Sequence[VTensor] = node.add(
-        op, node.input(0, "B S corner"), node.input(1, "B C S")
-    )
+    outputs: Sequence[VTensor] = node.add(op, node.input(0, "B S corner"), node.input(1, "B C S"))
     return outputs
 
 

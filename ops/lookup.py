@@ -9,7 +9,7 @@ import numpy as np
 
 from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import Array
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._learned import ML, applied, as_type
 from ops._names import fresh, same_names
 from ops._places import one_output
@@ -195,13 +195,14 @@ def eigen_pairs(ctx: Context, op: PairwiseProbabilities, x: VTensor, y: VTensor)
     return eigen.pair_probabilities(x, y)
 
 
-@definition("PairwiseProbabilities", dtypes=["f32"])
+@definition("PairwiseProbabilities", dtypes=FLOATS)
 def pairs(ctx: Context, op: PairwiseProbabilities, x: PTensor, y: PTensor) -> None:
-    count = op.classes
-    for row, found in zip(x.data(), y.data(), strict=True):
-        wins = np.zeros((count, count), np.float32)
+    count, pairs_of = op.classes, wide(x.data())
+    results = np.empty((len(pairs_of), count), pairs_of.dtype)
+    for row, found in zip(pairs_of, results, strict=True):
+        wins = np.zeros((count, count), row.dtype)
         for number, (one, two) in enumerate(combinations(range(count), 2)):
-            wins[one, two] = row[number].clip(np.float32(1e-7), 1 - np.float32(1e-7))
+            wins[one, two] = row[number].clip(1e-7, 1 - 1e-7)
             wins[two, one] = 1 - wins[one, two]
         square = -wins.T * wins + np.diag((wins.T**2).sum(1))
         found[...] = 1 / count
@@ -216,3 +217,4 @@ def pairs(ctx: Context, op: PairwiseProbabilities, x: PTensor, y: PTensor) -> No
                 whole = (whole + step * (step * square[at, at] + 2 * product[at])) / (1 + step) ** 2
                 product = (product + step * square[at]) / (1 + step)
                 found /= 1 + step
+    y.data()[...] = results

@@ -9,7 +9,7 @@ import numpy as np
 
 from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import Array
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._learned import (
     ML,
     as_type,
@@ -38,13 +38,18 @@ _DIMS = {
     "weights": "vote",
     "base": "base",
 }
-_TYPES = {
+_TYPES: dict[str, Sequence[str]] = {
     "": ["f32", "f64"],
     "nodes": ["s32"],
     "roots": ["s32"],
     "targets": ["s32"],
 }
-_WITH_LABELS = {**_TYPES, "labels": ["s64"], "label": ["s64"], "scores": ["f32"]}
+_WITH_LABELS: dict[str, Sequence[str]] = {
+    **_TYPES,
+    "labels": ["s64"],
+    "label": ["s64"],
+    "scores": ["f32"],
+}
 
 
 def _tables(node: NodeReader, trees: Trees, x: VTensor, base: Array) -> list[VTensor]:
@@ -129,9 +134,18 @@ def _cost(_: object, x: VTensor, *others: VTensor) -> int:
     return 16 * x.size("N") * others[1].num_elements
 
 
+def _has_words(_: object, *operands: VTensor) -> bool:
+    return operands[1].size("word") in (4, 5)
+
+
+#: What holds for the tables of an ensemble.
+_HOLDS = [(_has_words, "a node has 4 words, with its threshold in f64 5")]
+
+
 @operator(
     "TreeEnsemble",
     dims={**_DIMS, "y": "N target"},
+    holds=_HOLDS,
     traits=[Cost(_cost)],
     onnx=[
         Spelling(f"{ML}TreeEnsembleRegressor", 1, _read_regressor, _names, rank=lambda _: 2),
@@ -191,6 +205,14 @@ class TreeEnsemble:
 @operator(
     "TreeEnsembleClassifier",
     dims={**_DIMS, "labels": "label", "label": "N", "scores": "N class"},
+    holds=[
+        *_HOLDS,
+        (lambda *operands: operands[-1].size("label") > 2, "there are no classes"),
+        (
+            lambda op, *operands: not op.binary or operands[-1].size("label") == 4,
+            "a binary choice is between two classes",
+        ),
+    ],
     traits=[Cost(_cost)],
     onnx=Spelling(
         f"{ML}TreeEnsembleClassifier", 1, _read_classifier, class_names, rank=lambda _: 1
@@ -253,6 +275,7 @@ class TreeEnsembleClassifier:
 
 def _one_type(op: object, x: VTensor, *others: VTensor) -> bool | str:
     same = x.dtype == others[3].dtype == others[4].dtype and others[-1].dtype in ("f32", x.dtype)
+    same = same and others[0].size("word") == (5 if x.dtype == "f64" else 4)
     return same or "x, thresholds, weights and base scores must be of one element type"
 
 
@@ -266,26 +289,30 @@ def eigen_classifier(ctx: Context, op: TreeEnsembleClassifier, *tensors: VTensor
     return eigen.tree_classifier(tensors, op.plain, op.binary, op.positive, op.complement)
 
 
+_BROKEN = "the nodes of a tree do not fit each other"
+
+
 def _leaves(x: Array, nodes: Array, roots: Array) -> Iterator[Array]:
     """Yield the node of the leaf that each row of x reaches, for each tree.
 
     Raises:
         InputError: nodes do not fit each other, or a feature does not exist.
     """
-    thresholds = np.ascontiguousarray(nodes[:, 3:]).view(x.dtype)[:, 0]
+    number = np.float64 if nodes.shape[1] == 5 else np.float32
+    thresholds = np.ascontiguousarray(nodes[:, 3:]).view(number)[:, 0]
     compare: Any = [np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal]
     for root in roots:
         at = np.full(len(x), root, np.int64)
         while True:
             if ((at < 0) | (at >= len(nodes))).any():
-                raise InputError("the nodes of a tree do not fit each other")
+                raise InputError(_BROKEN)
             words = nodes[at, 0].astype(np.int64)
             moves = np.flatnonzero(words >= 0)
             if not moves.size:
                 break
             features = words[moves] >> 4
             if features.max() >= x.shape[1]:
-                raise InputError("the nodes of a tree do not fit each other")
+                raise InputError(_BROKEN)
             values, bounds = x[moves, features], thresholds[at[moves]]
             modes = words[moves] >> 1 & 7
             rows = [compare[mode](values, bounds) for mode in range(len(MODES))]
@@ -293,20 +320,24 @@ def _leaves(x: Array, nodes: Array, roots: Array) -> Iterator[Array]:
             first |= np.isnan(values) & (words[moves] & 1 != 0)
             after = np.where(first, nodes[at[moves], 1], nodes[at[moves], 2])
             if (after <= at[moves]).any():
-                raise InputError("the nodes of a tree do not fit each other")
+                raise InputError(_BROKEN)
             at[moves] = after
         yield at
 
 
 def _scores(operands: Sequence[PTensor], count: int, aggregate: str = "SUM") -> tuple[Array, Array]:
     """Return the aggregated votes of each row and target, and whether there was one."""
-    x, nodes, roots, targets, weights = (operand.data() for operand in operands[:5])
+    x, nodes, roots, targets, weights = (wide(operand.data()) for operand in operands[:5])
     scores, has = np.zeros((len(x), count), x.dtype), np.zeros((len(x), count), bool)
     for leaves in _leaves(x, nodes, roots):
         for row, leaf in enumerate(leaves):
-            first, many = nodes[leaf, 1:3]
+            first, many = nodes[leaf, 1:3].tolist()
+            if first < 0 or many < 0 or first + many > len(targets):
+                raise InputError(_BROKEN)
             for vote in range(first, first + many):
                 target, weight = targets[vote], weights[vote]
+                if not 0 <= target < count:
+                    raise InputError(_BROKEN)
                 if aggregate in ("MIN", "MAX") and has[row, target]:
                     pick = min if aggregate == "MIN" else max
                     scores[row, target] = pick(scores[row, target], weight)
@@ -316,18 +347,19 @@ def _scores(operands: Sequence[PTensor], count: int, aggregate: str = "SUM") -> 
     return scores, has
 
 
-@definition("TreeEnsemble", dtypes=_TYPES)
+@definition("TreeEnsemble", dtypes={**_TYPES, "": FLOATS})
 def trees_of(ctx: Context, op: TreeEnsemble, *operands: PTensor) -> None:
-    base, y = operands[-2].data(), operands[-1].data()
+    base, y = wide(operands[-2].data()), operands[-1].data()
     scores, has = _scores(operands, y.shape[1], op.aggregate)
     if op.aggregate == "AVERAGE":
         scores /= max(operands[2].size("tree"), 1)
     y[...] = np.where(has | (y.shape[1] == 1), scores + base, 0)
 
 
-@definition("TreeEnsembleClassifier", dtypes=_WITH_LABELS)
+@definition("TreeEnsembleClassifier", dtypes={**_WITH_LABELS, "": FLOATS})
 def classified(ctx: Context, op: TreeEnsembleClassifier, *operands: PTensor) -> None:
-    base, labels, label, y = (operand.data() for operand in operands[-4:])
+    labels, label, y = (operand.data() for operand in operands[-3:])
+    base = wide(operands[-4].data())
     count = y.shape[1]
     scores, has = _scores(operands, count)
     if count > 2:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, cast
 
 import typer
 
 from eval.experiment import Again, AsJson, Experiment, Folder, Full, Quick, Scope, alone
 from eval.gap import gap
-from eval.gap.cells import networks
+from eval.gap.cells import ESTIMATED, MEASURED, networks
 from eval.gap.reading import read
 from eval.gap.score import read_solution, score
 from eval.processes import chosen
@@ -23,11 +25,14 @@ from vtensor.errors import VTensorError
 
 
 def main(
-    only: Annotated[str, typer.Option(help="Networks, with commas.")] = "",
+    only: Annotated[str, typer.Option(help="Networks or random problems, with commas.")] = "",
     scored: Annotated[
         tuple[Path, Path] | None,
         typer.Option("--score", metavar="PROBLEM SOLUTION", help="Score a solution, two files."),
     ] = None,
+    measured: Annotated[
+        bool, typer.Option("--measured", help="Time kernels and conversions; of --only or all.")
+    ] = False,
     full: Full = False,
     quick: Quick = False,
     again: Again = False,
@@ -42,9 +47,12 @@ def main(
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
         return
-    names = tuple(chosen(only, networks())) if only else ()
+    names = tuple(chosen(only, [*gap.randoms(), *networks()])) if only else ()
     scope = replace(Scope.of(full, quick), only=names)
-    alone(cast("Experiment", gap), scope, to, again, as_json)
+    parts = {"NAME": gap.NAME, "TITLE": gap.TITLE, "section": gap.section}
+    costs = MEASURED if measured else ESTIMATED
+    experiment = SimpleNamespace(**parts, measure=partial(gap.measure, costs=costs))
+    alone(cast("Experiment", experiment), scope, to, again, as_json)
 
 
 def _scored(problem_file: Path, solution_file: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A program: how far each solver is from the optimum, under a cap on the instruction set.
 
-``python -m eval.gap.cells CAP NETWORKS MIXES SIZE`` prints a line of JSON for each network and mix.
-SIZE is that of the images of the twelve in pixels, 0 their own.
+``python -m eval.gap.cells CAP NETWORKS MIXES SIZE COSTS`` prints a line of JSON for each network
+and mix. SIZE is that of the images of the twelve in pixels, 0 their own. COSTS are ``estimated`` or
+``measured``.
 ``eval/processes.py`` says why it is a process of its own.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from eval.gap.problem import MEASURES, Problem
+from eval.gap.program import TIME_LIMIT
 from eval.gap.randoms import random_problem
 from eval.gap.reading import parse
 from eval.gap.score import Score, Solution, score
@@ -33,6 +35,9 @@ from vtensor.language.graph import Graph
 #: The solver that finds the optimum, and the plan of the optimiser's own choice, which takes fewer
 #: alternatives.
 OPTIMUM, PLAN = "joint ILP", "session's plan"
+
+#: Where the costs of kernels and conversions come from.
+ESTIMATED, MEASURED = "estimated", "measured"
 
 #: By which fraction two optima may differ, as solvers of integer programs round.
 ROUNDING = 1e-7
@@ -69,12 +74,16 @@ def graph_of(name: str, size: int | None = None) -> Graph:
     return build(name, size=size)
 
 
-def problem_data_of(graph: Graph, mix: Mix, **about: str) -> dict[str, Any]:
+def problem_data_of(graph: Graph, mix: Mix, costs: str, **about: str) -> dict[str, Any]:
     """Return the layout problem of a graph as plain data, with the certificates of its optima.
 
-    ``about`` is what the data says of its origin.
+    Args:
+        graph, mix: the network and its libraries.
+        costs: ``estimated`` or ``measured``: on one thread.
+        about: what the data says of its origin.
     """
-    text = problem_text_of(graph, about, Passes.parse("all", ""), mix, 1)
+    passes = Passes.parse("all", "", tune=costs == MEASURED)
+    text = problem_text_of(graph, about, passes, mix, 1, TIME_LIMIT)
     data: dict[str, Any] = json.loads(text)
     return data
 
@@ -130,7 +139,7 @@ def row(data: dict[str, Any]) -> dict[str, Any]:
     return {**result, "conversions": conversions, "seconds": seconds}
 
 
-def main(cap: str, names: str, mix_names: str, size: str) -> None:
+def main(cap: str, names: str, mix_names: str, size: str, costs: str) -> None:
     """Cap the instruction set (unless ``cap`` is ``max``), solve the problems and print the rows.
 
     A network that cannot be planned in a mix gets a row with the reason. The arguments are those of
@@ -140,15 +149,15 @@ def main(cap: str, names: str, mix_names: str, size: str) -> None:
         limit_isa(cap)
     for name in names.split(","):
         if name.startswith(RANDOM):
-            key = {"network": name, "cap": NONE, "mix": NONE}
+            key = {"network": name, "cap": NONE, "mix": NONE, "costs": costs}
             seed = int(name.removeprefix(RANDOM))
             print(json.dumps({**key, **row(random_problem(seed, NODES))}), flush=True)
             continue
         graph = graph_of(name, int(size) or None)
         for mix in mix_names.split(","):
-            key = {"network": name, "cap": cap, "mix": mix}
+            key = {"network": name, "cap": cap, "mix": mix, "costs": costs}
             try:
-                data = problem_data_of(graph, mixes()[mix], model=name, cap=cap)
+                data = problem_data_of(graph, mixes()[mix], costs, model=name, cap=cap)
             except VTensorError as error:
                 line = str(error).partition("\n")[0]
                 print(json.dumps({**key, "failed": line}), flush=True)

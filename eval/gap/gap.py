@@ -7,10 +7,11 @@ integer program, which proves the optimum. *session's plan* is what a session ch
 measurements: by an integer program, too, but among fewer alternatives, as it does not list all
 kernels. It minimises time, not bytes.
 
-Costs are estimates from rates that libraries declare. They tell a conversion from none, and
-reference code from a kernel. They do not tell kernels of one library apart, except that a kernel
-which the library did not choose is charged a tenth of the chosen one's time. Constants are
-converted ahead of time and cost nothing.
+Costs are estimates from rates that libraries declare, except in the table of measured costs
+(``--measured``), where each kernel and conversion was timed on one thread. Estimates tell a
+conversion from none, and reference code from a kernel. They do not tell kernels of one library
+apart, except that a kernel which the library did not choose is charged a tenth of the chosen one's
+time. Constants are converted ahead of time and cost nothing.
 
 The networks are the twelve, those of the package ``onnx``, and the models of today that were made,
 in three mixes under three caps. [layout-problem.md](../../docs/layout-problem.md) has the format,
@@ -19,7 +20,7 @@ and how to score another solver; the solvers' docstrings say what they leave out
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from statistics import geometric_mean, median
@@ -29,7 +30,7 @@ from typing import Any
 from eval.drawing import drawn
 from eval.experiment import Scope, Store
 from eval.gap import cells
-from eval.gap.cells import NONE, OPTIMUM, PLAN, RANDOM
+from eval.gap.cells import ESTIMATED, MEASURED, NONE, OPTIMUM, PLAN, RANDOM
 from eval.gap.solvers import SOLVERS
 from eval.markdown import percent, picture, table, told
 from eval.processes import capable
@@ -39,45 +40,58 @@ from vtensor.runtime.execution.processors import available_threads
 
 NAME = "gap"
 TITLE = "How far from the optimum"
-KEY = ("network", "cap", "mix")
+KEY = ("network", "cap", "mix", "costs")
+
+#: The titles of the three groups of problems.
+ESTIMATES, MEASUREMENTS = "Networks, estimated costs", "Networks, measured costs"
+RANDOMS = "Random problems"
 
 #: The caps and the number of random problems.
 CAPS, COUNT = ("sse41", "avx2", "max"), 20
 
 #: A cost within this fraction of the optimum counts as the optimum.
-EQUAL = 1e-9
+EQUAL = cells.ROUNDING
 
 
-def measure(scope: Scope, store: Store) -> None:
+def measure(scope: Scope, store: Store, costs: str = ESTIMATED) -> None:
     """Solve the problems whose rows the store lacks; a process for each network and cap.
 
     If ``scope.only`` has names of networks, it is these. Quick scopes take the scope's networks and
-    two random problems. Processes run side by side, as nothing is measured but the processor's
-    time.
+    two random problems. Processes run side by side if ``costs`` are estimated, as then nothing is
+    measured but the processor's time.
     """
-    kept, quick = store.table(NAME, KEY), scope.size is not None
-    names = list(scope.only) or ([*scope.networks] if quick else cells.networks())
-    randoms = [f"{RANDOM}{seed}" for seed in range(2 if quick else COUNT)]
+    timed = costs == MEASURED
+    kept, quick = store.table(NAME, KEY, of_one_commit=True), scope.size is not None
+    names = [*scope.networks] if quick else cells.networks()
+    if not timed:
+        names = [*randoms(2 if quick else COUNT), *names]
     caps = [cap for cap in (scope.caps if quick else CAPS) if cap in capable()]
-    wanted: list[tuple[str, str, Sequence[str]]]
-    wanted = [(name, NONE, (NONE,)) for name in randoms if not scope.only]
-    wanted += [(name, cap, scope.mixes) for name in names for cap in caps]
+    names = [*scope.only] or names
+    drawn_up = [name for name in names if name.startswith(RANDOM)]
+    wanted: list[tuple[list[str], str, tuple[str, ...]]]
+    wanted = [(drawn_up, NONE, (NONE,))] if drawn_up else []
+    wanted += [([n], cap, scope.mixes) for n in names if n not in drawn_up for cap in caps]
     lock, done = Lock(), count()
 
     def add(row: Row) -> None:
         with lock:
             kept.add([row])
 
-    def solve(name: str, cap: str, mixes: Sequence[str]) -> None:
+    def solve(names: Sequence[str], cap: str, mixes: Sequence[str]) -> None:
         with lock:
-            store.advance(f"{name} {cap}", next(done), len(wanted))
-            keys = [{"network": name, "cap": cap, "mix": mix} for mix in mixes]
-            missing = [key["mix"] for key in store.missing(kept, keys)]
+            store.advance(f"{names[-1]} {cap}", next(done), len(wanted))
+            keys = [
+                {"network": name, "cap": cap, "mix": mix, "costs": costs}
+                for name in names
+                for mix in mixes
+            ]
+            missing = store.missing(kept, keys)
         if missing and not store.late:
-            arguments = [cap, name, ",".join(missing), str(scope.size or 0)]
+            parts = [dict.fromkeys(key[part] for key in missing) for part in ("network", "mix")]
+            arguments = [cap, *map(",".join, parts), str(scope.size or 0), costs]
             run("eval.gap.cells", arguments, add)
 
-    with ThreadPoolExecutor(available_threads()) as pool:
+    with ThreadPoolExecutor(1 if timed else available_threads()) as pool:
         futures = [pool.submit(solve, *cell) for cell in wanted]
         try:
             for future in futures:
@@ -86,25 +100,40 @@ def measure(scope: Scope, store: Store) -> None:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def randoms(number: int = COUNT) -> list[str]:
+    """Return the names of random problems."""
+    return [f"{RANDOM}{seed}" for seed in range(number)]
+
+
 def section(store: Store) -> Iterator[str]:
     """Yield the tables over networks and over random problems, and the picture."""
     yield told(__doc__)
     kept = [row for row in store.table(NAME, KEY) if "failed" not in row]
     failed = {row["network"] for row in store.table(NAME, KEY) if "failed" in row}
-    real = [row for row in kept if not row["network"].startswith(RANDOM)]
-    drawn_up = [row for row in kept if row["network"].startswith(RANDOM)]
-    for title, rows in (("networks", real), ("random problems", drawn_up)):
-        if rows:
-            yield f"**{title.capitalize()}: {len(rows)} problems.**"
-            yield _by_solver(rows)
-    if real:
+    groups = _groups(kept)
+    for title, rows in groups.items():
+        yield f"**{title}: {len(rows)} problems.**"
+        yield _by_solver(rows)
+    if real := groups.get(ESTIMATES):
         yield _proofs(kept)
         yield "Largest gap in estimated time of each network, over its mixes and caps:"
         yield _by_network(real)
-    plot(store, real, drawn_up)
+    plot(store, groups)
     yield picture(NAME, "how far each solver is from the optimum, a dot for each problem")
     if failed:
         yield f"Not planned in some mix, and left out there: {', '.join(sorted(failed))}."
+
+
+def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return rows by title: of networks with estimated and with measured costs, and of random
+    problems; without those that have none.
+    """
+    groups: dict[str, list[Row]] = {ESTIMATES: [], MEASUREMENTS: [], RANDOMS: []}
+    for row in rows:
+        drawn_up = row["network"].startswith(RANDOM)
+        timed = row.get("costs") == MEASURED
+        groups[RANDOMS if drawn_up else MEASUREMENTS if timed else ESTIMATES].append(row)
+    return {title: group for title, group in groups.items() if group}
 
 
 def gap(row: Row, solver: str) -> float:
@@ -178,15 +207,13 @@ def _proofs(rows: Sequence[Row]) -> str:
     )
 
 
-def plot(store: Store, real: Sequence[Row], randoms: Sequence[Row]) -> None:
-    """Draw the gap in estimated time of each solver, a dot for each problem and a line at the
-    mean.
+def plot(store: Store, groups: Mapping[str, Sequence[Row]]) -> None:
+    """Draw the gap in time of each solver, a dot for each problem and a line at the mean; a panel
+    for each group of problems.
     """
-    panels = [("networks", real), ("random problems", randoms)]
-    shown = [(title, rows) for title, rows in panels if rows]
-    with drawn(store.folder / NAME, panels=max(1, len(shown)), size=(9, 3.4)) as axes:
-        for panel, (title, rows) in zip(axes, shown, strict=False):
-            _dots(panel, title, rows)
+    with drawn(store.folder / NAME, panels=max(1, len(groups)), size=(9, 3.2)) as panels:
+        for axes, (title, rows) in zip(panels, groups.items(), strict=False):
+            _dots(axes, title, rows)
 
 
 def _dots(axes: Any, title: str, rows: Sequence[Row]) -> None:
@@ -206,6 +233,6 @@ def _dots(axes: Any, title: str, rows: Sequence[Row]) -> None:
     axes.set_ylim(bottom=-0.01)
     axes.grid(axis="y", color="0.9")
     axes.spines[["top", "right"]].set_visible(False)
-    note = "orange: mean; grey: share of problems solved to the optimum"
-    axes.set_title(f"{len(rows)} {title} ({note})", loc="left", pad=16)
-    axes.set_ylabel("estimated time above\nthe optimum, %")
+    note = "orange: mean; above: share of problems solved to the optimum"
+    axes.set_title(f"{title}, {len(rows)} problems ({note})", loc="left", pad=16)
+    axes.set_ylabel("time above\nthe optimum, %")

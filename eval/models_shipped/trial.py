@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ from eval.store import Row
 from vtensor import onnxruntime as ours
 from vtensor.benchmark.peer import Array
 from vtensor.commands.comparison.difference import difference
+from vtensor.commands.comparison.engines import Engines
+from vtensor.commands.comparison.parts import Parts
+from vtensor.commands.comparison.search import Search
+from vtensor.commands.shared import LoadOptions
 
 #: Sizes that are tried for open sizes; elements of integer inputs: None is 0 and 1 at random, the
 #: text the size itself, as for lengths.
@@ -73,8 +78,11 @@ def tried(file: str) -> Row:
         return {**row, "outcome": "random"}
     worst = max((one.error for one in found), default=0.0)
     row |= {"outcome": "runs", "error": worst if np.isfinite(worst) else None}
-    if wrong := [f"{n}: {one}" for n, one in zip(names, found, strict=True) if one.beyond]:
-        row |= {"outcome": "differs", "reason": wrong[0]}
+    for name, one in zip(names, found, strict=True):
+        if one.beyond:
+            judged = _judged(file, feeds, name, tolerance)
+            row |= {"outcome": "differs", "reason": f"{name}: {one}{judged}"}
+            break
     return {**row, **_times(lambda: mine.run(None, feeds), lambda: theirs.run(None, feeds))}
 
 
@@ -82,6 +90,20 @@ def _is_quantised(file: str) -> bool:
     """Return whether an operator of a model has to do with quantised values."""
     nodes = onnx.load(file, load_external_data=False).graph.node
     return any(word in node.op_type for node in nodes for word in ("Quant", "QLinear", "Integer"))
+
+
+def _judged(file: str, feeds: Mapping[str, Array], output: str, tolerance: float) -> str:
+    """Return the first value on which the engines disagree, and which is nearer to float64.
+
+    Empty if they agree in a model that has no other output.
+    """
+    path = Path(file)
+    engines = Engines({}, LoadOptions(True, None, path.parent), THREADS)
+    found = Search(Parts(path), engines, feeds, tolerance, 1.0, lambda _: None).first(output)
+    if found is None:
+        return ""
+    nearer = "unknown" if found.judgement is None else found.judgement.nearer
+    return f"; first at {found.value}, nearer to float64: {nearer}"
 
 
 def _session(engine: Any, file: str) -> Any:

@@ -12,16 +12,11 @@ from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Call
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from vtensor.errors import LibraryError
 
 
 def available() -> str | None:
     """Return None if Eigen's kernels can be used in this process, else the reason why not."""
-    try:
-        native.load_baseline()
-    except LibraryError as error:
-        return str(error)
-    return None
+    return native.unavailable()
 
 
 def version() -> str:

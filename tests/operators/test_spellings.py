@@ -109,7 +109,8 @@ def unvisited(nodes: list[Node]) -> set[str]:
         f"{spelling.op_type} since {spelling.since}"
         for info in OPERATORS.values()
         for spelling in (info.onnx if Path(info.file).parent.name == "ops" else ())
-        if not spelling.op_type.startswith(MICROSOFT) and spelling.rank is None
+        if not spelling.op_type.startswith(MICROSOFT)
+        and spelling.rank is None
         and not any(
             node.op_type == spelling.op_type
             and spelling.since <= node.opset <= (spelling.until or 99)

@@ -179,7 +179,7 @@ def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Li
     for row in data["transforms"]:
         yield from _transform_lines(row)
     if data["added"]:
-        yield Line("head", "nodes that the model lacks")
+        yield Line("head", "nodes that were added, or that are computed in another type")
     for row in data["added"]:
         yield Line("", f"  {row['node']} ({row['operator']}): {row['text']}")
     if data["declined"]:

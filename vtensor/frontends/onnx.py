@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from operator import index
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from libdesc.registry import ready
 from vtensor.errors import (
+    EdgesNeeded,
     InputError,
     ModelError,
     SegmentsNeededError,
@@ -91,7 +92,16 @@ def load_onnx(
 
     Source: DESIGN.md, section 7.
     """
-    loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    limits: Any = {"max_bytes": max_bytes, "external_data_root": external_data_root}
+    try:
+        loaded = Model(model, reference, **limits)
+    except EdgesNeeded:
+        from vtensor.frontends.edges.model import Edges
+
+        edges = Edges(cast(Any, model))
+        if not edges.plain:
+            raise
+        loaded = Model(edges.core, reference, **limits)
     _check_mapping(shapes, "shapes")
     _check_mapping(values, "values")
     if named := loaded.overridable.keys() & {*(shapes or ()), *(values or ())}:

@@ -68,9 +68,7 @@ def traced_graph(
     arrays: Any = facts.arrays
     for name, row in elements.items():
         symbols = np.array(row, object).reshape(values[name].shape)
-        arrays[name] = SymbolicArray(
-            trace, values[name].shape, values[name], as_it_is, (), symbols
-        )
+        arrays[name] = SymbolicArray(trace, values[name].shape, values[name], as_it_is, (), symbols)
     facts.made.update((name, tuple(s)) for name, s in shapes.items() if name not in facts.arrays)
     for name, shape in shapes.items():
         if name in facts.arrays and any(type(size) is SymbolicSize for size in shape):

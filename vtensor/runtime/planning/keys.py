@@ -78,7 +78,6 @@ class InputKey:
         assert self.value is not None, "a plan has the values of deciding inputs alone"
         return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
 
-
     @property
     def is_open(self) -> Sequence[bool]:
         """For each element of a deciding value, whether symbolic plans serve other elements too.
