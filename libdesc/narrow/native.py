@@ -42,8 +42,12 @@ _FROM = {"amx": ("amx", "max")}
 
 #: How many times as fast products of bytes are as those of f32, by kind of instructions.
 PRODUCTS = {
-    "plain": 0.5, "avx2": 1.2, "avx_vnni": 2.5,
-    "avx512": 1.5, "vnni": 3.0, "amx": 6.0,
+    "plain": 0.5,
+    "avx2": 1.2,
+    "avx_vnni": 2.5,
+    "avx512": 1.5,
+    "vnni": 3.0,
+    "amx": 6.0,
 }
 
 #: How many times as many bytes as of f32 are read and written in a second, sums in s32 counted, if
