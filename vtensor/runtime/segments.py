@@ -126,6 +126,12 @@ class _Branch:
     def __init__(self, control: Control, runner_of: RunnerOf, max_bytes: int) -> None:
         self.control, self._runner_of, self.max_bytes = control, runner_of, max_bytes
         self.runners: dict[str, PartRunner] = {}
+        #: The names of the outputs of each graph, by the name of the graph's attribute.
+        self.outputs = {
+            name: [value.name for value in graph.output]
+            for name, graph in control.attributes.items()
+            if hasattr(graph, "output")
+        }
         self._making = OwnLock()
 
     def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
@@ -137,7 +143,7 @@ class _Branch:
         """
         [condition] = self.given(values)
         chosen = "then_branch" if self.number(condition, "condition") else "else_branch"
-        results = self.results(chosen, {}, values, kinds)
+        results = self.results(chosen, self.outer(chosen, values), kinds)
         return self.named(results)
 
     def given(self, values: Mapping[str, Array]) -> list[Array | None]:
@@ -169,35 +175,34 @@ class _Branch:
         """The operator and the name of the node, for errors."""
         return self.control.node.described
 
-    def results(
-        self,
-        attribute: str,
-        own: Arrays,
-        values: Mapping[str, Array],
-        kinds: Mapping[str, Kind],
-    ) -> list[Array]:
+    def outer(self, attribute: str, values: Mapping[str, Array]) -> Arrays:
+        """Return the outer values that one of the node's graphs reads, by name."""
+        return {name: values[name] for name in self.control.captured(attribute)}
+
+    def results(self, attribute: str, inputs: Arrays, kinds: Mapping[str, Kind]) -> list[Array]:
         """Run one of the node's graphs and return its outputs, in order.
 
         Args:
             attribute: the attribute that holds the graph.
-            own: the values of the graph's own inputs, by name.
-            values: the outer values, by name.
-            kinds: the types of those of them whose rank is known.
+            inputs: the values of the graph's own inputs, and its outer values, by name.
+            kinds: the types of those outer values whose rank is known.
         """
         runner = self.runners.get(attribute)
         if runner is None:
             with self._making.here:
                 runner = self.runners.get(attribute)
                 if runner is None:
-                    outer = {name: values[name] for name in self.control.captured(attribute)}
-                    types: dict[str, Kind] = {}
-                    types |= {name: (_dtype(array), None) for name, array in (outer | own).items()}
+                    types: dict[str, Kind] = {n: (_dtype(row), None) for n, row in inputs.items()}
+                    outer = self.control.captured(attribute)
                     types |= {name: kinds[name] for name in outer if name in kinds}
                     runner = self._runner_of(self.control.body(attribute, types))
                     self.runners[attribute] = runner
-        outputs = [value.name for value in self.control.attributes[attribute].output]
-        results = _run(runner, list(dict.fromkeys(outputs)), {**values, **own})
-        return [results[name] for name in outputs]
+        outputs = self.outputs[attribute]
+        results = runner.run([*dict.fromkeys(outputs)], inputs)
+        if len(results) == len(outputs):
+            return results
+        by_name = dict(zip(dict.fromkeys(outputs), results, strict=True))
+        return [by_name[name] for name in outputs]
 
 
 class _Loop(_Branch):
@@ -219,10 +224,12 @@ class _Loop(_Branch):
         names = [value.name for value in body.input]
         limit, condition, states, scanned = self.begin(inputs)
         rows: list[list[Array]] = [[] for _ in range(len(body.output) - self.heads - len(states))]
-        number = held = 0
+        number, held, outer = 0, 0, self.outer("body", values)
+        shapes = [(1,) * len(value.type.tensor_type.shape.dim) for value in body.input[:2]]
         while condition and (limit is None or number < limit):
-            given = [*self.ahead(number), *states, *self.slices(scanned, number)]
-            results = self.results("body", dict(zip(names, given, strict=True)), values, kinds)
+            given = [*self.ahead(number, shapes), *states, *self.slices(scanned, number)]
+            turn = outer | dict(zip(names, given, strict=True))
+            results = self.results("body", turn, kinds)
             if self.heads:
                 condition = bool(self.number(results[0], "condition"))
             end = self.heads + len(states)
@@ -249,14 +256,14 @@ class _Loop(_Branch):
             (),
         )
 
-    def ahead(self, number: int) -> list[Array]:
-        """Return what the body gets before its states: the turn's number, and a true condition."""
-        first, second, *_ = self.control.attributes["body"].input
-        number_array, condition = np.array(number, np.int64), np.array(True)
-        return [
-            array.reshape((1,) * len(value.type.tensor_type.shape.dim))
-            for value, array in ((first, number_array), (second, condition))
-        ]
+    def ahead(self, number: int, shapes: Sequence[tuple[int, ...]], /) -> list[Array]:
+        """Return what the body gets before its states: the turn's number, and a true condition.
+
+        Args:
+            number: the turn's number.
+            shapes: the shapes of the two.
+        """
+        return [np.full(shapes[0], number, np.int64), np.ones(shapes[1], np.bool_)]
 
     def slices(self, scanned: Sequence[Array], number: int) -> list[Array]:  # noqa: ARG002
         """Return what the body gets after its states in turn ``number``: nothing."""
@@ -317,7 +324,7 @@ class _Scan(_Loop):
             raise InputError(f"{self.described}: its inputs have the lengths {sorted(lengths)}")
         return lengths.pop(), True, states, scanned
 
-    def ahead(self, number: int) -> list[Array]:  # noqa: ARG002
+    def ahead(self, _number: int, _shapes: Sequence[tuple[int, ...]], /) -> list[Array]:
         """Return what the body gets before its states: nothing."""
         return []
 
