@@ -15,8 +15,8 @@ namespace {
 
 // Walks that go on at once, so that the latency of loads overlaps.
 constexpr Index kLanes = 16;
-// Rows that are walked through one tree before the next tree: their sums stay in the cache.
-constexpr Index kBlock = 64;
+// The most rows that are walked through one tree before the next tree, which stays in the cache.
+constexpr Index kMostRows = 512;
 
 // How a node compares a feature with its threshold; the numbers of ops/_trees.py.
 enum Mode : std::int32_t { kLessOrEqual, kLess, kGreaterOrEqual, kGreater, kEqual, kNotEqual };
@@ -88,17 +88,15 @@ protected:
     void each_row(void *const *slots, const Body &body) const {
         const Forest &f = forest_;
         const auto *x = static_cast<const Number *>(slots[0]);
-        const Index blocks = (f.rows + kBlock - 1) / kBlock;
         // A tree is about as deep as the logarithm of its nodes; 8 operations a level.
         const Index work = times(f.rows, times(f.trees, 64));
-        const Index parts = blocks > 1 ? blocks : f.rows;
-        const Index many = blocks > 1 ? kBlock : 1;
-        parallel(parts, work, [&](Index begin, Index end) {
-            const Index first = begin * many, last = std::min(end * many, f.rows);
-            const auto room =
-                std::make_unique<Score<Number>[]>(std::min(kBlock, last - first) * f.targets);
-            for (Index row = first; row < last; row += kBlock) {
-                const Index count = std::min(kBlock, last - row);
+        const Index share = (f.rows + omp_get_max_threads() - 1) / omp_get_max_threads();
+        const Index most = std::min((share + kLanes - 1) / kLanes * kLanes, kMostRows);
+        const Index blocks = f.rows == 0 ? 0 : (f.rows + most - 1) / most;
+        parallel(blocks, work, [&](Index begin, Index end) {
+            const auto room = std::make_unique<Score<Number>[]>(std::min(most, f.rows) * f.targets);
+            for (Index row = begin * most; row < std::min(end * most, f.rows); row += most) {
+                const Index count = std::min(most, f.rows - row);
                 std::fill_n(room.get(), count * f.targets, Score<Number>{0, false});
                 if (f.plain) {
                     add_votes<true>(slots, x + row * f.features, count, room.get());
