@@ -25,6 +25,7 @@ SECTIONS = (
     "eval.figures.latency",
     "eval.figures.stddev",
     "eval.figures.conversions",
+    "eval.figures.parts",
     "eval.figures.overhead",
     "eval.figures.batch",
     "eval.figures.breakdown",
@@ -38,7 +39,9 @@ SECTIONS = (
     "eval.memory",
     "eval.busy",
     "eval.today",
+    "eval.models_shipped.shipped",
     "eval.narrow.narrow_types",
+    "eval.gap.gap",
 )
 
 REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Programming Framework"

@@ -55,7 +55,8 @@ def commit() -> str | None:
     git = ["git", "-C", str(root)]
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-        same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", *others])
+        changed = ["diff", "--quiet", "HEAD", "--", ".", *others]
+        same = subprocess.run([*git, *changed], capture_output=True)
     except FileNotFoundError:
         return None
     return head.stdout.strip()[:12] + "+" * bool(same.returncode) if head.returncode == 0 else None

@@ -101,6 +101,8 @@ from ops.binary import Mod as Mod
 from ops.training import Momentum as Momentum
 from ops.binary import Mul as Mul
 from ops.unary import Neg as Neg
+from ops.counted import NonMaxSuppression as NonMaxSuppression
+from ops.counted import NonZero as NonZero
 from ops.logic import Not as Not
 from ops.along import OneHot as OneHot
 from ops.logic import Or as Or
@@ -133,6 +135,7 @@ from ops.unary import Round as Round
 from ops.fourier import STFT as STFT
 from ops.gather import ScatterElements as ScatterElements
 from ops.gather import ScatterND as ScatterND
+from ops.counted import Select as Select
 from ops.activations import Selu as Selu
 from ops.activations import Shrink as Shrink
 from ops.activations import Sigmoid as Sigmoid
@@ -157,5 +160,6 @@ from ops.extremes import TopK as TopK
 from ops.trees import TreeEnsemble as TreeEnsemble
 from ops.trees import TreeEnsembleClassifier as TreeEnsembleClassifier
 from ops.along import Trilu as Trilu
+from ops.counted import Unique as Unique
 from ops.binary import Where as Where
 from ops.logic import Xor as Xor

@@ -7,6 +7,9 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from ops._codes import MICROSOFT
+from ops._microsoft import activated, rank_of_x
+from ops._names import same_names
 from ops._sliding import Sizes, Tensor
 from ops._windows import IMAGES, image_names, image_order, read_image, read_window
 from ops._writing import parameters
@@ -29,7 +32,11 @@ KERNELS = _kernels("O I")
 
 
 def convolution_names(
-    node: Naming, weights: str = "x1", bias: str = "x2", kernels: dict[int, str] = KERNELS
+    node: Naming,
+    weights: str = "x1",
+    bias: str = "x2",
+    kernels: dict[int, str] = KERNELS,
+    last: bool = False,
 ) -> None:
     """Give dim names to the axes of a convolution's image, kernel, bias and output.
 
@@ -38,8 +45,9 @@ def convolution_names(
         weights: the kernel's role: ``x1`` is input 1.
         bias: the bias's role, likewise.
         kernels: the kernel's dim names, by the number of the kernel's axes.
+        last: True if channels are the last axis of the image and the output.
     """
-    image_names(node)
+    image_names(node, last)
     if (kernel := kernels.get(node.rank(weights))) is not None:
         node.name(weights, kernel)
     node.name(bias, "C")
@@ -146,6 +154,29 @@ def spelling(op_type: str, first: str, read: Read) -> Spelling:
 
     names = partial(convolution_names, kernels=kernels)
     return Spelling(op_type, 1, read_all, names, write=write_convolution(op_type, first))
+
+
+def fused(op_type: str, last: bool = False) -> Spelling:
+    """Return how ONNX Runtime's convolution with a sum and an activation after it is read.
+
+    Args:
+        op_type: the name of ONNX Runtime's operator.
+        last: True if channels are the last axis of its images.
+    """
+
+    def names(node: Naming) -> None:
+        convolution_names(node, last=last)
+        same_names(node, "x3")
+
+    def read(node: NodeReader) -> VTensor:
+        x = read_image(node, last)
+        y = read_convolution(node, x, node.input(1, KERNELS[len(x.dims)]))
+        y = with_bias(node, y, 2)
+        if node.has(3):
+            y = node.add(named("Add")(), y, node.input(3, " ".join(x.dims)))
+        return activated(node, y)
+
+    return Spelling(f"{MICROSOFT}{op_type}", 1, read, names, rank=rank_of_x)
 
 
 def cost(_op: object, _x: VTensor, w: VTensor, *more: VTensor) -> int:

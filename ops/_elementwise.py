@@ -26,12 +26,15 @@ from ops import _names as names
 from ops._elements import AHEAD
 from ops._places import one_output
 from ops._writing import write_aligned
+from ptensor.floats import grid
 from vtensor.language.dims import broadcast
+from vtensor.language.dtype import NARROW_FLOATS
 from vtensor.language.operators import OPERATORS, result_type
 from vtensor.language.traits import Trait
 from vtensor.operators import (
     Context,
     Elementwise,
+    Expression,
     NodeReader,
     Pointwise,
     Spelling,
@@ -61,6 +64,14 @@ def pointwise(op: object, ctx: Context, *operands: VTensor) -> VTensor:
     """Dispatch an element-wise operator and return its output; dims are matched by name."""
     dtype = result_type(op, [operand.dtype for operand in operands])
     return one_output(ctx, op, operands, broadcast(*(x.dims for x in operands)), dtype)
+
+
+def narrowed(x: Expression, to: str, saturate: bool) -> Expression:
+    """Return the value of ``x`` cast to an element type; the arguments are those of Cast."""
+    if saturate and to in NARROW_FLOATS and to != "f8e8m0":
+        largest = grid(to).largest
+        x = x.max(-largest).min(largest)
+    return x.to(to)
 
 
 class Unary:

@@ -172,8 +172,6 @@ def _convolved(node: NodeReader, second: int, zeros: tuple[int, int]) -> VTensor
 
     ``zeros`` are the indices of their zero points among the node's inputs.
     """
-    if node.attribute("channels_last", 0):
-        raise node.refuse("channels_last, which ONNX Runtime writes for its own kernels alone")
     check_bytes(node, 0, second)
     x = read_image(node)
     w = node.input(second, KERNELS[x.ndimensions()])

@@ -2,44 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ops._names import fresh
 from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
 
 
-def product_names(node: Naming, second: str = "x1") -> None:
+def _turned(node: Naming | NodeReader, factor: str, rank: int) -> list[int]:
+    """Return the axes of a factor in the order in which a product reads them.
+
+    Args:
+        node: the product.
+        factor: ``A`` or ``B``, at the end of the names of the attributes that change the order.
+        rank: the number of the factor's axes.
+    """
+    axes = [*range(rank)]
+    batch, matrix = (int(node.attribute(f"trans{part}{factor}", 0)) for part in ("Batch", ""))
+    if batch and rank > 1:
+        axes = [*axes[1:-1], axes[0], axes[-1]]
+    return [*axes[:-2], *axes[:-3:-1]] if matrix and rank > 1 else axes
+
+
+def turned_names(node: Naming) -> None:
+    """Do as ``product_names`` for a product whose attributes change the order of axes."""
+    product_names(node, turned=[_turned(node, "AB"[i], node.rank(f"x{i}")) for i in (0, 1)])
+
+
+def product_names(node: Naming, second: str = "x1", turned: Sequence[Sequence[int]] = ()) -> None:
     """Give dim names to the axes of a matrix product's factors and of its output.
 
-    A factor is a vector, a matrix or a stack of matrices. Input 0 is the first factor; ``second``
-    is the role of the second one: ``x1`` is input 1.
+    A factor is a vector, a matrix or a stack of matrices. Input 0 is the first factor.
+
+    Args:
+        node: the product as an ONNX node.
+        second: the role of the second factor: ``x1`` is input 1.
+        turned: the axes of each factor in the order in which the product reads them; empty if they
+            are in that order.
     """
     left, right = node.rank("x0"), node.rank(second)
-    node.same("x0", -1, second, max(right - 2, 0) - right)
+    a, b = turned or (range(left), range(right))
+    if not (left and right):
+        return
+    node.same("x0", a[-1], second, b[max(right - 2, 0)])
     if left > 1:
-        node.same("x0", -2, "y0", -2 if right > 1 else -1)
+        node.same("x0", a[-2], "y0", -2 if right > 1 else -1)
     if right > 1:
-        node.same(second, -1, "y0", -1)
+        node.same(second, b[-1], "y0", -1)
     gap = (left == 1) + (right == 1)  # a vector adds no row or column to the output
-    for role, rank in (("x0", left), (second, right)):
-        for back in range(3, rank + 1):
-            node.same(role, -back, "y0", gap - back)
+    for role, axes in (("x0", a), (second, b)):
+        for back in range(3, len(axes) + 1):
+            node.same(role, axes[-back], "y0", gap - back)
 
 
-def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, str]:
+def read_factors(
+    node: NodeReader, second: int = 1, turned: bool = False
+) -> tuple[VTensor, VTensor, str]:
     """Return both factors of a matrix product, and the name of the dim that it sums over.
 
-    The factors are the node's inputs 0 and ``second``. Their other dims have the output's names.
+    The factors are the node's inputs 0 and ``second``. Their other dims have the output's names. If
+    ``turned``, the node's attributes change the order of their axes.
     """
     out = node.output_names()
     left, right = len(node.input(0).dims), len(node.input(second).dims)
     if not left or not right:
         raise node.refuse("an operand without dims")
-    over = fresh(list(node.input(0).dims)[-1], out)
+    orders = [
+        _turned(node, factor, rank) if turned else [*range(rank)]
+        for factor, rank in (("A", left), ("B", right))
+    ]
+    over = fresh(list(node.input(0).dims)[orders[0][-1]], out)
     end = len(out) - (right > 1)
     stack = end - (left > 1)
     rows, columns = out[stack:end], out[end:]
-    a = node.input(0, " ".join([*out[stack - max(left - 2, 0) : stack], *rows, over]))
-    b = node.input(second, " ".join([*out[stack - max(right - 2, 0) : stack], over, *columns]))
+    names = [
+        [*out[stack - max(left - 2, 0) : stack], *rows, over],
+        [*out[stack - max(right - 2, 0) : stack], over, *columns],
+    ]
+    a, b = (
+        node.input(index, " ".join(row[order.index(axis)] for axis in range(len(order))))
+        for index, row, order in zip((0, second), names, orders, strict=True)
+    )
     return a, b, over
 
 

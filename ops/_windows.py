@@ -15,6 +15,9 @@ from vtensor.tensor import VTensor
 #: An image's dim names in ONNX's order of axes, by the number of axes.
 IMAGES = {3: "N C W", 4: "N C H W", 5: "N C D H W"}
 
+#: The same for ONNX Runtime's operators on images whose channels are the last axis.
+CHANNELS_LAST = {3: "N W C", 4: "N H W C", 5: "N D H W C"}
+
 
 def in_order(names: str) -> Callable[[VTensor], Layout]:
     """Return a function from an operand to its layout with the dims in the order of ``names``.
@@ -109,26 +112,47 @@ def write_image(op_type: str, **renamed: str) -> Write:
     return write
 
 
-def image_names(node: Naming) -> None:
-    """Name the axes of input 0 and of output 0 as an image's: N, C, then D, H, W or fewer."""
+def images_of(node: Naming | NodeReader, last: bool = False) -> dict[int, str]:
+    """Return an image's dim names in the order of the node's axes, by the number of axes.
+
+    Channels are last if ``last`` is True, or if ONNX Runtime's attribute channels_last is set.
+    """
+    return CHANNELS_LAST if last or node.attribute("channels_last", 0) else IMAGES
+
+
+def image_names(node: Naming, last: bool = False) -> None:
+    """Name the axes of input 0 and of output 0 as an image's.
+
+    Args:
+        node: the ONNX node.
+        last: True if channels are the last axis, not the one after N.
+    """
     for role in ("x0", "y0"):
-        if (names := IMAGES.get(node.rank(role))) is not None:
+        if (names := images_of(node, last).get(node.rank(role))) is not None:
             node.name(role, names)
 
 
-def pool_names(node: Naming) -> None:
-    """Name the axes of input 0 and output 0 as an image's; N and C are the same dims in both."""
-    image_names(node)
-    node.same("x0", 0, "y0", 0)
-    node.same("x0", 1, "y0", 1)
+def pool_names(node: Naming, last: bool = False) -> None:
+    """Name the axes of input 0 and output 0 as an image's; N and C are the same dims in both.
+
+    ``last`` is True if channels are the last axis.
+    """
+    image_names(node, last)
+    channels = 1 if images_of(node, last) is IMAGES else -1
+    for axis in (0, channels):
+        node.same("x0", axis, "y0", axis)
 
 
-def read_image(node: NodeReader) -> VTensor:
+def read_image(node: NodeReader, last: bool = False) -> VTensor:
     """Return the first input with an image's dim names.
 
     The node is refused if the image does not have one to three spatial dims.
+
+    Args:
+        node: the ONNX node.
+        last: True if channels are the last axis, not the one after N.
     """
-    names = IMAGES.get(len(node.input(0).dims))
+    names = images_of(node, last).get(len(node.input(0).dims))
     if names is None:
         raise node.refuse(f"{len(node.input(0).dims) - 2} spatial dims; one to three are taken")
     return node.input(0, names)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import erf, log, pi, sqrt
 
 import numpy as np
 
 from libdesc import onednn, rewrite
 from libdesc.routine import Routine
+from ops._codes import MICROSOFT
 from ops._elementwise import (
     NUMBERS,
     Array,
@@ -15,8 +17,10 @@ from ops._elementwise import (
     Unary,
     elementwise,
     parameter_of,
+    spelled,
     unary,
 )
+from ops._microsoft import biased, like_x, rank_of_x
 from ops._names import broadcast_input, broadcast_names, same_names
 from ops._writing import write_aligned
 from vtensor.errors import VTensorError
@@ -28,6 +32,7 @@ from vtensor.operators import (
     NodeWriter,
     Spelling,
     Stretches,
+    named,
     param,
     select,
 )
@@ -119,9 +124,44 @@ def _on_onednn(op: Gelu, x: VTensor, y: VTensor) -> Routine:
     return onednn.Eltwise("gelu", x, y, keep="end")
 
 
+def _read_gelu(approximate: str) -> Callable[[NodeReader], VTensor]:
+    """Return the reader of a Gelu of the first input, plus the second if there is one."""
+    return lambda node: node.add(Gelu(approximate), biased(node, node.input(0), 1))
+
+
+def _split_names(node: Naming) -> None:
+    for place in range(node.rank("x0") - 1):
+        node.same("x0", place, "y0", place)
+    node.same("x0", -1, "x1", 0)
+
+
+def _read_split(node: NodeReader) -> VTensor:
+    last = list(node.input(0).dims)[-1]
+    *same, half = node.output_names()
+    x = node.add(named("BiasAdd")(), node.input(0, " ".join([*same, last])), node.input(1, last))
+    if x.size(last) % 2:
+        raise node.refuse(f"{x.summary()} has no two halves along the last dim")
+    middle = x.size(last) // 2
+    cuts = [(0, middle), (middle, 2 * middle)]
+    left, gate = (
+        node.reshape(
+            node.add(named("Slice")((last,), (start,), (end,), (1,)), x),
+            {**{dim: x.size(dim) for dim in same}, half: middle},
+        )
+        for start, end in cuts
+    )
+    return node.add(named("Mul")(), left, node.add(Gelu(), gate))
+
+
 @elementwise(
     "Gelu",
-    20,
+    lambda cls: [
+        *spelled("Gelu", 20, cls),
+        like_x("Gelu", _read_gelu("none")),
+        like_x("BiasGelu", _read_gelu("none")),
+        like_x("FastGelu", _read_gelu("tanh")),
+        Spelling(f"{MICROSOFT}BiasSplitGelu", 1, _read_split, _split_names, rank=rank_of_x),
+    ],
     _gelu,
     onednn=_on_onednn,
     expression=_gelu_of,
@@ -141,7 +181,8 @@ class Gelu(Unary):
     >>> Gelu().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
     'f32 N=2 C=3'
 
-    Source: ONNX operator Gelu, opset 20.
+    Source: ONNX operator Gelu, opset 20; ONNX Runtime operators Gelu, BiasGelu, FastGelu and
+    BiasSplitGelu, which multiplies one half of its input by the Gelu of the other.
     """
 
     approximate: str = param(default="none", choices=("none", "tanh"))
@@ -169,9 +210,13 @@ rewrite(
 )
 
 
+def _read_quick(node: NodeReader) -> VTensor:
+    return node.add(Swish(float(node.attribute("alpha", 1.702))), node.input(0))
+
+
 @elementwise(
     "Swish",
-    24,
+    lambda cls: [*spelled("Swish", 24, cls), like_x("QuickGelu", _read_quick)],
     lambda op, x: x * _expit(op.alpha * x),
     onednn=("swish", "alpha"),
     expression=lambda op, x: x * (op.alpha * x).logistic(),
@@ -189,7 +234,7 @@ class Swish(Unary):
     >>> Swish().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
     'f32 N=2 C=3'
 
-    Source: ONNX operator Swish, opset 24.
+    Source: ONNX operator Swish, opset 24; ONNX Runtime operator QuickGelu.
     """
 
     alpha: float = param(default=1.0)

@@ -11,6 +11,7 @@ from libdesc import eigen, invoker, rewrite
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
+from ops._attention_nodes import SPELLINGS
 from ops._places import one_output
 from ptensor import PTensor
 from vtensor.language.dims import broadcast, is_one
@@ -65,6 +66,7 @@ def _cost(op: Attention, q: VTensor, k: VTensor, v: VTensor, *more: VTensor) -> 
             "masks must have dims of the products of q and k, in their sizes or of size 1",
         ),
     ],
+    onnx=SPELLINGS,
     traits=[Cost(_cost)],
 )
 class Attention:
@@ -97,7 +99,9 @@ class Attention:
     >>> Attention("F", "key", 0.125).compute(Context(), q, k, v).summary()
     'f32 N=1 head=12 query=5 V=64'
 
-    Source: ONNX operator Attention, opset 23; Vaswani et al., Attention Is All You Need, 2017.
+    Source: ONNX operator Attention, opset 23; Vaswani et al., Attention Is All You Need, 2017. ONNX
+    Runtime operators Attention, QAttention, MultiHeadAttention, GroupQueryAttention and
+    RotaryEmbedding are read as this and operators before and after it.
     """
 
     over: str = param()

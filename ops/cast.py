@@ -7,7 +7,7 @@ from math import nan
 from libdesc import invoker
 from libdesc.numpy.casts import cast
 from ops._elements import AHEAD
-from ops._elementwise import Unary, elementwise
+from ops._elementwise import Unary, elementwise, narrowed
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger, share
 from vtensor.errors import DTypeError
@@ -75,7 +75,7 @@ def _zero(op: Cast) -> float:
     lambda op, x: cast(x, op.to, op.saturate, op.round_mode),
     _TYPES,
     zero=_zero,
-    expression=lambda op, x: x.to(op.to),
+    expression=lambda op, x: narrowed(x, op.to, op.saturate),
     traits=[Structural("cast")],
 )
 class Cast(Unary):

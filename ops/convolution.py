@@ -8,7 +8,15 @@ from dataclasses import replace
 from libdesc import eigen, invoker, onednn, winograd
 from libdesc.numpy.arrays import NUMBERS, convolution
 from libdesc.routine import Routine
-from ops._convolution import TRAITS, kernel_sizes, read_convolution, spelling, write_convolution
+from ops._convolution import (
+    TRAITS,
+    fused,
+    kernel_sizes,
+    read_convolution,
+    spelling,
+    write_convolution,
+)
+from ops._microsoft import of_one_processor
 from ops._places import one_output
 from ops._sliding import counts, spatial
 from ops._windows import image_order, in_order, takes_pads
@@ -45,6 +53,11 @@ def _thins(op: Convolution, x: VTensor, steps: Mapping[str, int]) -> Convolution
 
 _TRAITS = [*TRAITS, Picks(_picks), Thins(_thins)]
 _EQUAL = [("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")]
+#: The operators that ONNX Runtime writes with weights in blocks, as one processor needs them.
+_BLOCKED = (
+    *("Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "Upsample"),
+    *("ReorderInput", "ReorderOutput"),
+)
 _WRITTEN = written("Conv", 1, write_convolution("Conv", "O I"))
 
 
@@ -116,7 +129,13 @@ class Conv1D(Convolution):
     "Conv2D",
     dims=_dims("N C H W", "G? O I h w"),
     equal=_EQUAL,
-    onnx=spelling("Conv", "O I", read_convolution),
+    onnx=[
+        spelling("Conv", "O I", read_convolution),
+        fused("FusedConv"),
+        fused("NhwcConv", last=True),
+        fused("NhwcFusedConv", last=True),
+        *map(of_one_processor, _BLOCKED),
+    ],
     traits=_TRAITS,
 )
 class Conv2D(Convolution):
@@ -148,7 +167,8 @@ class Conv2D(Convolution):
     >>> Conv2D(strides=(2, 2), pads=(3, 3, 3, 3)).compute(Context(), x, w).summary()
     'f32 N=1 C=64 H=112 W=112'
 
-    Source: ONNX operator Conv, opset 11; the paper, section 4.
+    Source: ONNX operator Conv, opset 11; the paper, section 4. ONNX Runtime operators FusedConv,
+    NhwcConv and NhwcFusedConv.
     """
 
     strides: Pair = param(default=(1, 1), minimum=1)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from libdesc import eigen, invoker, onednn
 from libdesc.groups import Groups
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
+from ops._codes import MICROSOFT
 from ops._grids import grid_names, read_map
 from ops._layers_ahead import LAYERS
 from ops._learned import PRODUCTS
+from ops._microsoft import activated
 from ops._names import broadcast_input, fresh, last_names
 from ops._places import one_output
-from ops._products import product_names, read_factors
+from ops._products import product_names, product_rank, read_factors, turned_names
 from ops._writing import write_sum
 from ptensor import Layout, PTensor
 from vtensor.language.dims import broadcast
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
 from vtensor.operators import Context, Cost, Linear, named, operator, param
 from vtensor.tensor import VTensor
@@ -26,6 +31,15 @@ from vtensor.tensor import VTensor
 def _read(node: NodeReader) -> VTensor:
     a, b, over = read_factors(node)
     return node.add(MatMul(over), a, b)
+
+
+def _read_fused(node: NodeReader) -> VTensor:
+    a, b, over = read_factors(node, turned=True)
+    y, alpha = node.add(MatMul(over), a, b), float(node.attribute("alpha", 1.0))
+    if alpha != 1:  # no Times: products of queries and keys are scaled, too, and then fused
+        factor = node.made(np.array(alpha, numpy_dtype(y.dtype)), ())
+        y = node.add(named("Mul")(), y, factor)
+    return activated(node, y)
 
 
 def _transposed(node: Naming | NodeReader) -> list[bool]:
@@ -56,6 +70,10 @@ def _read_gemm(node: NodeReader) -> VTensor:
     bias = _scaled(node, "beta", broadcast_input(node, 2))
     whole = all(y.size(dim) == size for dim, size in bias.dims.items())
     return node.add(named("BiasAdd" if whole else "Add")(), y, bias)
+
+
+def _read_fused_gemm(node: NodeReader) -> VTensor:
+    return activated(node, _read_gemm(node))
 
 
 def _read_grid(node: NodeReader) -> VTensor:
@@ -104,6 +122,11 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
         Spelling("MatMul", 1, _read, product_names, write=_write, ahead=LAYERS["MatMul"]),
         Spelling("Gemm", 1, _read_gemm, _gemm_names, ahead=LAYERS["Gemm"]),
         Spelling("AffineGrid", 20, _read_grid, grid_names),
+        Spelling(f"{MICROSOFT}FusedGemm", 1, _read_fused_gemm, _gemm_names, rank=lambda _: 2),
+        *(
+            Spelling(f"{MICROSOFT}{name}", 1, _read_fused, turned_names, rank=product_rank)
+            for name in ("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation")
+        ),
         *PRODUCTS,
     ],
     traits=[
@@ -133,7 +156,8 @@ class MatMul:
     'f32 N=8 O=1000'
 
     Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are orders of dims
-    here; AffineGrid, opset 20, is a product with the positions of a grid.
+    here; AffineGrid, opset 20, is a product with the positions of a grid. ONNX Runtime operators
+    FusedGemm, FusedMatMul, TransposeMatMul and FusedMatMulActivation.
     """
 
     over: str = param()

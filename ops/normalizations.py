@@ -12,14 +12,17 @@ from libdesc import eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
+from ops._codes import MICROSOFT, scalar
 from ops._elementwise import Unary
 from ops._layers_ahead import LAYERS
 from ops._learned import NORMALIZER
-from ops._names import axes_of, last_names, same_names
+from ops._microsoft import biased, rank_of_x
+from ops._names import axes_of, fresh, last_names, same_names
 from ops._normalizations import channels, dims_from, epsilon, moved_last, positions
 from ops._places import has_dims_of_x, one_output
 from ops._windows import image_names
 from ptensor import Layout, PTensor
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
 from vtensor.language.traits import Linear
 from vtensor.operators import Context, Cost, Match, named, operator, param
@@ -52,14 +55,16 @@ def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
     return t if len(long) == rank else node.reshape(t, long)
 
 
-def _scaled(op_type: str, since: int) -> Spelling:
+def _scaled(op_type: str, since: int, runtimes: str) -> list[Spelling]:
     """Return how a normalization over the last dims is read from and written to ONNX.
 
     The dims begin at the index in ONNX's attribute ``axis``. ``op_type`` is the operator's name,
-    here and in ONNX; ``since`` is the first opset that has the operator.
+    here and in ONNX; ``since`` is the first opset that has the operator. ONNX Runtime has the same
+    operator in all opsets, under the name ``runtimes``.
     """
 
     def read(node: NodeReader) -> list[VTensor]:
+        node.attribute("stash_type")  # sums are computed in f32 or f64, whatever it says
         x = node.input(0)
         op = named(op_type)(dims_from(node, x, -1), epsilon(node))
         outputs: Any = node.add(op, x, _parameter(node, 1, x))
@@ -76,7 +81,11 @@ def _scaled(op_type: str, since: int) -> Spelling:
         operands = node.operand(x, order), node.operand(scale, order)
         node.emit(op_type, *operands, order=order, axis=-len(op.axes), epsilon=float(op.epsilon))
 
-    return Spelling(op_type, since, read, _names, write=write, ahead=LAYERS.get(op_type))
+    until = since - 1 if runtimes == op_type else None
+    return [
+        Spelling(op_type, since, read, _names, write=write, ahead=LAYERS.get(op_type)),
+        Spelling(runtimes, 1, read, _names, until=until, rank=rank_of_x),
+    ]
 
 
 def _image_names(node: Naming) -> None:
@@ -120,14 +129,108 @@ def _read_group(node: NodeReader) -> VTensor:
     return node.reshape(y, dict(x.dims))
 
 
+def _skip(op_type: str, name: str, bias: int) -> Spelling:
+    """Return how ONNX Runtime's normalization of a sum is read; the sum is an output, too.
+
+    Args:
+        op_type: the operator of ONNX Runtime. Its inputs are the two terms, the scale, and, for a
+            LayerNormalization, the bias of the result.
+        name: the operator that normalizes.
+        bias: the index of the input that is a third term.
+    """
+
+    def names(node: Naming) -> None:
+        for role in (*node.roles, "y3"):
+            last_names(node, role)
+
+    def read(node: NodeReader) -> list[VTensor]:
+        x = biased(node, biased(node, node.input(0), bias), 1)  # libraries fuse a bias first
+        by = float(node.attribute("epsilon", 1e-12))
+        result: Any = node.add(named(name)((node.axis(-1, x),), by), x, _parameter(node, 2, x))
+        y, *statistics = result if isinstance(result, tuple) else (result, x, x)
+        if not isinstance(result, tuple) and (node.output_names(1) or node.output_names(2)):
+            raise node.refuse("outputs 1 and 2 are for training, and not computed")
+        if bias > 3 and node.has(3):
+            y = node.add(named("BiasAdd")(), y, _parameter(node, 3, x))
+        return [y, *statistics, x]
+
+    return Spelling(f"{MICROSOFT}{op_type}", 1, read, names, rank=rank_of_x)
+
+
+def _embedding_names(node: Naming) -> None:
+    for role in ("x0", "x1", "x7", "y1"):
+        for place in range(node.rank(role)):
+            node.same(role, place, "y0", place)
+    same_names(node, "y2")
+    for role in ("x2", "x3", "x4", "x5", "x6"):
+        node.same(role, -1, "y0", 2)
+
+
+def _read_embeddings(node: NodeReader, quantized: bool = False) -> list[VTensor]:
+    """Add the embeddings of words, positions and segments, and normalize the sum.
+
+    Args:
+        node: the node of ONNX Runtime.
+        quantized: whether the tables, and scale and bias of the normalization, are integers. Then
+            the scale of input i is input i + 6, and its zero point input i + 11.
+    """
+    batch, along, hidden = node.output_names()
+    row = fresh("row", node.output_names())
+
+    def decoded(index: int, x: VTensor) -> VTensor:
+        if not quantized:
+            return x
+        by = scalar(node, index + 6), scalar(node, index + 11, x.dtype)
+        return node.ahead(named("DequantizeLinear")("f32"), x, *by)
+
+    def looked_up(table: int, ids: int, names: str) -> VTensor:
+        x, i = node.input(table, f"{row} {hidden}"), node.input(ids, names)
+        return decoded(table, node.add(named("Gather")(row), x, i))
+
+    x = looked_up(2, 0, f"{batch} {along}")
+    if node.has(8) and not quantized:
+        places = looked_up(3, 8, f"{batch} {along}")
+    else:
+        first = named("Slice")((along,), (0,), (x.size(along),), (1,))
+        places = decoded(3, node.add(first, node.input(3, f"{along} {hidden}")))
+    x = node.add(named("Add")(), x, places)
+    if node.has(1):
+        x = node.add(named("Add")(), x, looked_up(4, 1, f"{batch} {along}"))
+    scale, bias = (decoded(i, node.input(i, hidden)) for i in (5, 6))
+    normalize = LayerNormalization((hidden,), float(node.attribute("epsilon", 1e-12)))
+    outputs: Any = node.add(normalize, x, scale)
+    y = node.add(named("BiasAdd")(), outputs[0], bias)
+    node.attribute("mask_index_type")  # it says whether there is a mask; so does input 7
+    words = node.input(7 if node.has(7) else 0, f"{batch} {along}")
+    words = words if node.has(7) else node.add(named("Times")(0.0), words)
+    one = node.made(np.ones((), numpy_dtype(words.dtype)), ())
+    count = node.add(named("Cast")(words.dtype), node.add(named("Equal")(), words, one))
+    return [y, node.add(named("ReduceSum")((along,), keepdims=False), count), x]
+
+
 @operator(
     "LayerNormalization",
     dims={"x": "*", "scale": "*", "y": "*", "mean": "*", "inverse": "*"},
     holds=[has_dims_of_x("scale")],
     onnx=[
-        _scaled("LayerNormalization", 17),
+        *_scaled("LayerNormalization", 17, "LayerNormalization"),
         Spelling("InstanceNormalization", 6, _read_instance, _image_names),
         Spelling("GroupNormalization", 21, _read_group, _image_names),
+        _skip("SkipLayerNormalization", "LayerNormalization", 4),
+        Spelling(
+            f"{MICROSOFT}EmbedLayerNormalization",
+            1,
+            lambda node: _read_embeddings(node),
+            _embedding_names,
+            rank=lambda _: 3,
+        ),
+        Spelling(
+            f"{MICROSOFT}QEmbedLayerNormalization",
+            1,
+            lambda node: _read_embeddings(node, quantized=True),
+            _embedding_names,
+            rank=lambda _: 3,
+        ),
     ],
     traits=[Cost(6), Linear({"scale": {}})],
 )
@@ -157,7 +260,8 @@ class LayerNormalization:
     ['f32 N=2 T=7 F=64', 'f32 N=2 T=7 F=1']
 
     Source: ONNX operators LayerNormalization, opset 17, InstanceNormalization, opset 6, and
-    GroupNormalization, opset 21.
+    GroupNormalization, opset 21; ONNX Runtime operators LayerNormalization, of all opsets,
+    SkipLayerNormalization, EmbedLayerNormalization and QEmbedLayerNormalization.
     """
 
     axes: tuple[str, ...] = param(dims_of="x")
@@ -296,7 +400,10 @@ rewrite(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
     holds=[has_dims_of_x("scale")],
-    onnx=_scaled("RMSNormalization", 23),
+    onnx=[
+        *_scaled("RMSNormalization", 23, "SimplifiedLayerNormalization"),
+        _skip("SkipSimplifiedLayerNormalization", "RMSNormalization", 3),
+    ],
     traits=[Cost(4), Linear({"scale": {}})],
 )
 class RMSNormalization:
@@ -319,7 +426,8 @@ class RMSNormalization:
     >>> RMSNormalization(("F",)).compute(Context(), x, scale).summary()
     'f32 N=2 T=7 F=64'
 
-    Source: ONNX operator RMSNormalization, opset 23.
+    Source: ONNX operator RMSNormalization, opset 23; ONNX Runtime operators
+    SimplifiedLayerNormalization and SkipSimplifiedLayerNormalization.
     """
 
     axes: tuple[str, ...] = param(dims_of="x")

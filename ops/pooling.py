@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,6 +13,8 @@ from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, NUMBERS, lowest, wide, windows
 from libdesc.routine import Routine
+from ops._codes import MICROSOFT
+from ops._microsoft import rank_of_x
 from ops._places import one_output
 from ops._sliding import Sizes, Tensor, Window, along, count, counts, geometry, spatial
 from ops._windows import (
@@ -77,7 +80,11 @@ class Pool:
 
 
 def _spellings(
-    op_type: str, pool: Callable[[], Any], empty: Callable[[tuple[str, ...]], Any], **own: Any
+    op_type: str,
+    pool: Callable[[], Any],
+    empty: Callable[[tuple[str, ...]], Any],
+    last: str = "",
+    **own: Any,
 ) -> list[Spelling]:
     """Return how ONNX's pool is read and written, and how its pool over the whole image is read.
 
@@ -87,6 +94,8 @@ def _spellings(
         pool: returns the operator's class, which is defined after this call.
         empty: takes the spatial dims, and makes the reduction over them. It replaces the pool over
             the whole image if the image has no elements.
+        last: ONNX Runtime's name of the pool over images whose channels are last; empty if it has
+            none.
         own: further parameters of the pool, which are ONNX's attributes: name and default.
     """
 
@@ -97,8 +106,8 @@ def _spellings(
         parameters["column_major"] = bool(node.attribute("storage_order", 0))
         return MaxPoolIndices(*window, **parameters)
 
-    def read(node: NodeReader) -> VTensor:
-        x, kernel = read_image(node), tuple(node.attribute("kernel_shape") or ())
+    def read(node: NodeReader, last: bool = False) -> VTensor:
+        x, kernel = read_image(node, last), tuple(node.attribute("kernel_shape") or ())
         ceil = bool(node.attribute("ceil_mode", 0))
         return node.add(make(node, kernel, **read_window(node, x, kernel), ceil_mode=ceil), x)
 
@@ -112,6 +121,10 @@ def _spellings(
     return [
         Spelling(op_type, 1, read, _names, write=write_image(op_type)),
         Spelling(f"Global{op_type}", 1, read_whole, pool_names),
+        *(
+            Spelling(MICROSOFT + name, 1, partial(read, last=True), names, rank=rank_of_x)
+            for name, names in [(last, partial(pool_names, last=True))] * bool(last)
+        ),
     ]
 
 
@@ -159,7 +172,7 @@ _HOLDS = [
     "MaxPool",
     dims=_DIMS,
     holds=_HOLDS,
-    onnx=_spellings("MaxPool", lambda: MaxPool, ReduceMax),
+    onnx=_spellings("MaxPool", lambda: MaxPool, ReduceMax, "NhwcMaxPool"),
     equal=_EQUAL,
     traits=[Cost(_cost), Moves()],
 )
@@ -188,7 +201,8 @@ class MaxPool(Pool):
     >>> MaxPool((3, 3), strides=(2, 2), pads=(1, 1, 1, 1)).compute(Context(), x).summary()
     'f32 N=1 C=64 H=56 W=56'
 
-    Source: ONNX operators MaxPool, opset 12, and GlobalMaxPool, opset 1.
+    Source: ONNX operators MaxPool, opset 12, and GlobalMaxPool, opset 1; ONNX Runtime operator
+    NhwcMaxPool.
     """
 
     kind = "max"

@@ -16,7 +16,7 @@ from libdesc.numpy.casts import cast
 from libdesc.routine import Routine
 from ops._blocks import read_dequantized
 from ops._codes import MICROSOFT, check_code
-from ops._elementwise import FLOATS, Array, elementwise, pointwise
+from ops._elementwise import FLOATS, Array, elementwise, narrowed, pointwise
 from ops._names import same_names
 from ops._writing import write_aligned
 from ptensor import PTensor
@@ -206,11 +206,12 @@ def _quantized(op: QuantizeLinear, x: Array, scale: Array, *zero: Array) -> Arra
     scale_type = from_numpy(scale.dtype)
     to = op.precision or {"s32": "f64", "f8e8m0": "f32"}.get(scale_type, scale_type)
     steps = _rounded(_rounded(x, to) / _rounded(scale, to), to)
-    exact = np.rint(steps) if op.to in _INTEGERS else steps
-    shifted = exact + sum(map(_exact, zero))
     if op.to in _INTEGERS:
+        shifted = np.rint(steps) + sum(map(_exact, zero))
         return convert(shifted, Encoding("f64"), Encoding(op.to))
-    return cast(shifted, op.to, op.saturate)
+    for shift in zero:
+        steps = (steps - (0 - _exact(shift))).astype(np.float32)  # a step of -0 keeps its sign
+    return cast(steps, op.to, op.saturate)
 
 
 def _dequantized(op: DequantizeLinear, x: Array, scale: Array, *zero: Array) -> Array:
@@ -223,11 +224,14 @@ def _quantized_expression(
     precision = op.precision or scale.dtype
     if precision not in eigen.FRACTIONS or (precision != "f32" and x.dtype == "s32"):
         raise Decline(f"divides no {x.dtype or 'value'} by {precision or 'computed'} scales")
-    if op.to not in _INTEGERS:
-        raise Decline(f"counts integers, not {op.to}")
     # Eigen divides in f32. For types narrower than f32, the quotient rounded to the type equals the
     # exact quotient rounded once. Zero points are f32, too; the conversion saturates.
-    steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
+    steps = (x.to(precision) / scale.to(precision)).to(precision)
+    if op.to not in _INTEGERS:
+        for shift in zero:
+            steps = steps - (0 - shift.to("f32"))
+        return narrowed(steps, op.to, op.saturate)
+    steps = steps.apply("round")
     for shift in zero:
         steps = steps + shift.to("f32")
         steps = steps.apply("round") if shift.dtype in FLOATS else steps

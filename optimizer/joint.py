@@ -54,9 +54,10 @@ SAMPLES = 4
 #: ``MAX_PAD_RATIO``, and larger than ``MIN_PADDED_BYTES``, which a core's nearest caches hold.
 MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
-#: The least tolerance for which variants are measured that store operands in a narrower type. In
-#: bf16, an element has a relative error of up to 2**-8.
-MIN_ROUNDED = 1e-4
+#: By the number of planes: the least tolerance for which variants are measured that store operands
+#: in a narrower type. In bf16, an element has a relative error of up to 2**-8; as the sum of two
+#: bf16, of up to 2**-17.
+MIN_ROUNDED = {1: 1e-4, 2: 1e-6}
 
 #: Other kernels of a node are measured if the Transforms next to it take more than this fraction of
 #: the node's time.
@@ -81,9 +82,9 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         probed = _probed(graph, settings, estimate)
         if settings.clock is None and not (probed or _improvable(graph)):
             return nothing_to_gain(graph, "time")
-        rounded = settings.allowed is not None and settings.allowed.tolerance >= MIN_ROUNDED
+        tolerance = settings.allowed.tolerance if settings.allowed is not None else 0.0
         variants = timed_variants(
-            graph, clock, estimate, probed, settings.only, inexact=inexact, rounded=rounded
+            graph, clock, estimate, probed, settings.only, inexact=inexact, tolerance=tolerance
         )
     finally:
         if settings.probe is not None:
@@ -187,7 +188,7 @@ def timed_variants(
     probed: Mapping[str, Clock] = MappingProxyType({}),
     only: Container[str] | None = None,
     inexact: bool = False,
-    rounded: bool = False,
+    tolerance: float = 0.0,
 ) -> Variants:
     """Return the variants of every node with their times. The variant that the resolver chose is
     first.
@@ -206,7 +207,8 @@ def timed_variants(
         only: names of the nodes that may change; None is all.
         inexact: True admits approximate variants, if they are faster than the resolver's variant
             and than the exact ones in the same layouts.
-        rounded: True admits among these the variants in which operands are rounded.
+        tolerance: the largest error of the results. It admits among these the variants in which
+            operands are rounded as ``MIN_ROUNDED`` says.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_possible_savings(graph, clock, estimate)))
@@ -224,8 +226,8 @@ def timed_variants(
         more[node.name] = [*further.variants(node)]
         if node.name in measured:
             others = prober.variants(node)
-            if inexact and rounded:
-                others += _rounding(graph, node, prober)
+            if inexact and tolerance >= min(MIN_ROUNDED.values()):
+                others += _rounding(graph, node, prober, tolerance)
             if node.name in probed:
                 others = [variant for variant in others if not _padded(graph, node, variant)]
             more[node.name] += others
@@ -237,16 +239,24 @@ def timed_variants(
     }
 
 
-def _rounding(graph: LoweredGraph, node: OpNode, prober: Prober) -> Iterator[Variant]:
-    """Yield the variants of a node, on any library, that store operands in a narrower type; not
-    those that round constants only.
+def _rounding(
+    graph: LoweredGraph, node: OpNode, prober: Prober, tolerance: float
+) -> Iterator[Variant]:
+    """Yield the variants of a node, on any library, that store operands in a narrower type, as far
+    as the tolerance allows; not those that store constants alone in a single narrower plane.
     """
-    names = (*node.inputs, *node.outputs)
+    operands = [graph.values[name] for name in (*node.inputs, *node.outputs)]
     for library in (node.variant.library, *other_libraries(graph, node, passed=True)):
         variant = replace(node.variant, library=library, inexact=True)
         with suppress(VTensorError):  # the library declines the node
             for other in prober.variants(replace(node, variant=variant)):
-                if any(map(_is_rounded, map(graph.values.__getitem__, names), other.layouts)):
+                planes = {
+                    len(layout.encoding.planes)
+                    for value, layout in zip(operands, other.layouts, strict=True)
+                    if layout.encoding and layout.rounds(value.dtype)
+                    if not value.constant or layout.encoding.rest
+                }
+                if planes and tolerance >= MIN_ROUNDED[min(2, *planes)]:
                     yield other
 
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from vtensor.commands.bench import bench
 from vtensor.commands.cache import cache
+from vtensor.commands.compare import compare
 from vtensor.commands.diff import diff
 from vtensor.commands.explain import explain
 from vtensor.commands.export import export
 from vtensor.commands.frontier import frontier
-from vtensor.commands.given import InputOption, ValueOption, make_feeds
+from vtensor.commands.given import InputOption, ValueOption, difference_of, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.lock import lock
 from vtensor.commands.plan_sizes import SizesArguments, SizesOption, show
+from vtensor.commands.problem_file import ProblemArguments, ProblemOption, write_problem
 from vtensor.commands.profile import profile
+from vtensor.commands.results import described, lines
 from vtensor.commands.shared import (
     CacheOption,
     CalibrateOption,
@@ -51,6 +53,7 @@ from vtensor.commands.shared import (
     opened,
     print_json,
     print_lines,
+    write_npz,
 )
 from vtensor.errors import InputError
 from vtensor.image import PREPROCESS
@@ -58,7 +61,7 @@ from vtensor.language.user_files import read_text
 from vtensor.language.wording import counted
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
-from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE, PRECISIONS
 
 if TYPE_CHECKING:
     from vtensor.runtime.session import Session
@@ -135,13 +138,13 @@ def run(
         outputs = dict(zip((port.name for port in session.outputs), answers, strict=True))
         if save is not None:
             _save(save, outputs)
-        rows = {name: top_classes(array, top, names) for name, array in outputs.items()}
+        rows = described(session.inputs, outputs, top, names)
         for note in notes(session.plan):
             print(f"note: {note}", file=sys.stderr)
         if as_json:
-            print_json(_run_dict(model, session, outputs, rows, latency_ms, made_up))
+            print_json(_run_dict(model, session, rows, latency_ms, made_up))
         else:
-            _print_run(session, outputs, rows, latency_ms, made_up)
+            _print_run(session, rows, latency_ms, made_up)
 
 
 @app.command()
@@ -169,16 +172,29 @@ def plan(
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the plan to this SVG file.")] = None,
     sizes: SizesOption = "",
+    problem: ProblemOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show the plan of a model: a line for each step, and the reason of each Transform.
 
+    With --precision bf16, measure as well what results are off by, from those of a plan in f32.
     With --html or --svg, draw the plan before and after the optimiser's passes instead. With
     --sizes, plan for each size, and show which sizes share a plan and what changes in between.
+    With --problem, write the choice of layouts as a problem for other solvers.
     """
     limits = LoadOptions(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite, precision)
+    if problem:
+        with errors(debug):
+            if html or svg or calibrate or sizes or as_json:
+                text = "--problem goes with none of --html, --svg, --calibrate, --sizes, --json"
+                raise InputError(text)
+            mix = Mix.parse(libraries, pin)
+            write_problem(
+                ProblemArguments(model, shape, value, threads, passes, isa, limits, mix), problem
+            )
+        return
     if sizes:
         with errors(debug):
             if html or svg or calibrate:
@@ -189,34 +205,34 @@ def plan(
                 as_json,
             )
         return
-    with (
-        errors(debug),
-        opened(
-            model,
-            shape,
-            threads,
-            passes,
-            isa,
-            limits,
-            Mix.parse(libraries, pin),
-            values=value,
-            calibrate=calibrate,
-        ) as loaded,
-    ):
-        pictures = write_pictures(loaded.session.plan, model.stem, html=html, svg=svg)
+    opened_with = partial(
+        opened,
+        model,
+        shape,
+        threads,
+        isa=isa,
+        limits=limits,
+        mix=Mix.parse(libraries, pin),
+        values=value,
+        calibrate=calibrate,
+    )
+    with errors(debug), opened_with(passes=passes) as loaded:
+        session, error = loaded.session, None
+        if PRECISIONS[precision] in session.plan.passes:
+            strict = passes._replace(precision="f32", tune=False, tolerance=0.0)
+            with opened_with(passes=strict) as other:
+                error = difference_of(other.session, session, loaded.arrays)
+        pictures = write_pictures(session.plan, model.stem, html=html, svg=svg)
         for file in pictures:
             print(f"wrote {file}", file=sys.stderr if as_json else sys.stdout)
         if as_json:
-            print_json(plan_dict(loaded.session, model.stem))
+            print_json(plan_dict(session, model.stem, error))
         elif not pictures:
-            print_lines(plan_lines(loaded.session, model.stem))
+            print_lines(plan_lines(session, model.stem, error))
 
 
 def _save(file: Path, outputs: Mapping[str, Array]) -> None:
     """Write the outputs to an ``.npz`` file.
-
-    This does not use ``np.savez``. It takes the names as keyword arguments, so no output could be
-    named ``file``.
 
     Args:
         file: the path; ``.npz`` is appended if it is missing.
@@ -227,10 +243,7 @@ def _save(file: Path, outputs: Mapping[str, Array]) -> None:
     """
     file = Path(f"{str(file).removesuffix('.npz')}.npz")
     try:
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, array in outputs.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, array, allow_pickle=False)
+        write_npz(file, outputs)
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have
         raise InputError(f"{file}: outputs cannot be written there: {error}") from error
 
@@ -242,41 +255,6 @@ def _labels(file: Path | None) -> list[str]:
         return read_text(file).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read as labels: {error}") from error
-
-
-def top_classes(array: Array, top: int, labels: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """Return the classes with the largest scores, for each item of a batch.
-
-    Empty if the output is no classification: if an item has more than one dim of a size above 1, or
-    its elements are truth values or complex numbers.
-
-    Args:
-        array: the output, with the batch as its first dim.
-        top: the number of classes to return for each item.
-        labels: the names of the classes, in order of their numbers; may be too short.
-
-    Returns:
-        For each item, a list of ``{"class": number, "label": name, "score": score}``, the largest
-        score first; the label of a class without a name is empty.
-    """
-    if array.ndim < 2 or array.size == 0 or array[0].size != max(array.shape[1:]):
-        return []
-    if array.dtype.kind in "bc":  # truth values and complex numbers are no scores
-        return []
-    rows = []
-    for scores in array.reshape(array.shape[0], -1):
-        best = np.argsort(-scores.astype(np.float64), kind="stable")[:top]
-        rows.append(
-            [
-                {
-                    "class": int(index),
-                    "label": labels[index] if index < len(labels) else "",
-                    "score": float(scores[index]),
-                }
-                for index in best
-            ]
-        )
-    return rows
 
 
 def _latency_ms(session: Session, feeds: Mapping[str, Array], repeat: int) -> list[float]:
@@ -291,7 +269,6 @@ def _latency_ms(session: Session, feeds: Mapping[str, Array], repeat: int) -> li
 def _run_dict(
     model: Path,
     session: Session,
-    outputs: Mapping[str, Array],
     rows: Mapping[str, Any],
     latency_ms: Sequence[float],
     made_up: Sequence[str],
@@ -302,37 +279,39 @@ def _run_dict(
         "latency_ms": {"median": statistics.median(latency_ms), "all": list(latency_ms)},
         "conversions": len(session.conversions),
         "seeded_inputs": list(made_up),
-        "outputs": {
-            name: {"shape": list(array.shape), "dtype": str(array.dtype), "top": rows[name]}
-            for name, array in outputs.items()
-        },
+        "outputs": rows,
     }
 
 
 def _print_run(
     session: Session,
-    outputs: Mapping[str, Array],
-    rows: Mapping[str, list[list[dict[str, Any]]]],
+    rows: Mapping[str, Mapping[str, Any]],
     latency_ms: Sequence[float],
     made_up: Sequence[str],
 ) -> None:
     for name in made_up:
         print(f"{name}: seeded random numbers (give --input {name}=FILE for your own)")
-    for name, array in outputs.items():
-        print(f"{name}: {array.dtype} {list(array.shape)}")
-        for item, best in enumerate(rows[name]):
-            for row in best:
-                label = row["label"] or f"class {row['class']}"
-                print(f"  [{item}] {row['score']:>12.6g}  {label}")
-        if not rows[name] and array.size:
-            print(f"  min {array.min():.6g}  mean {array.mean():.6g}  max {array.max():.6g}")
+    for name, row in rows.items():
+        print("\n".join(lines(name, row)))
     runs, threads = counted(len(latency_ms), "run"), counted(session.threads, "thread")
     changes = counted(len(session.conversions), "layout conversion")
     median = f"{statistics.median(latency_ms):.2f} ms, median of {runs} on {threads}"
     print(f"latency: {median}; {changes} a run")
 
 
-for command in (bench, profile, explain, frontier, lock, diff, export, libs, ops, dispatcher):
+for command in (
+    bench,
+    profile,
+    explain,
+    frontier,
+    lock,
+    diff,
+    compare,
+    export,
+    libs,
+    ops,
+    dispatcher,
+):
     app.command()(command)
 app.add_typer(cache, name="cache")
 

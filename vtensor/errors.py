@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class VTensorError(Exception):
@@ -80,6 +81,24 @@ class EdgesNeeded(ModelError):
 
 class UnsupportedOperatorError(ModelError):
     """A model has operators that VTensor lacks; the message lists all of them with their nodes."""
+
+
+class SegmentsNeededError(UnsupportedOperatorError):
+    """Nodes of a model need to know values that only a run computes, so no one graph runs it.
+
+    A Session runs such a model in segments, one after another.
+
+    Attributes:
+        nodes: for the model's own nodes that need to know such values, by name, True if a node
+            inside of them needs the value.
+        facts: the types and values that are known without a run.
+    """
+
+    def __init__(
+        self, message: str, nodes: Mapping[str, bool] | None = None, facts: Any = None
+    ) -> None:
+        super().__init__(message)
+        self.nodes, self.facts = dict(nodes or {}), facts
 
 
 class InputError(VTensorError):

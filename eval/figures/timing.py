@@ -73,7 +73,7 @@ OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
 #: Seconds that one answer of a peer may take: inductor compiles for minutes.
 LIMIT_S = 1200.0
 #: How often a group is measured at most, if the machine is disturbed each time.
-TRIES = 3
+TRIES = 2
 #: The number of random draws of rounds from which a confidence interval comes (the bootstrap), and
 #: the confidence of the interval.
 DRAWS, CONFIDENCE = 1000, 0.95

@@ -30,7 +30,7 @@ LOOK = 5
 MIN_PAIRS = 6
 #: A machine is disturbed if other programs use more than this share of its processors, or if its
 #: speed changes by more than ``DRIFT`` while a group is measured.
-OTHERS, DRIFT = 0.05, 0.05
+OTHERS, DRIFT = 0.05, 0.1
 
 
 def interval(values: Logs, seed: int) -> Ratio:

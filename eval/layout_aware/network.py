@@ -98,14 +98,31 @@ class Network:
         They are the sum over the operator's steps, each of which is the median of ``repeats`` runs.
         The sum over conversions has the name ``conversion``.
         """
-        clock = np.zeros((repeats, len(self.steps), 2), np.int64)
-        for row in clock:
-            self._run(feeds, row)
-        seconds = np.median(clock[..., 1] - clock[..., 0], axis=0) / 1e9
+        rows = [self.step_ns(feeds) for _ in range(repeats)]
+        seconds = np.median(rows, axis=0) / 1e9
         sums: dict[str, float] = defaultdict(float)
         for step, time in zip(self.steps, seconds.tolist(), strict=True):
             sums[step.kind] += time
         return dict(sums)
+
+    def step_ns(self, feeds: Mapping[str, Array]) -> Array:
+        """Run once, and return the nanoseconds that each of ``steps`` took."""
+        clock = np.zeros((len(self.steps), 2), np.int64)
+        self._run(feeds, clock)
+        taken: Array = clock[:, 1] - clock[:, 0]
+        return taken
+
+    def converted(self) -> dict[int, str]:
+        """Return the name of the value that each conversion changes, by the index in ``steps``.
+
+        A conversion inside of a node, between its own steps, has the node's name.
+        """
+        names = {tensor.memory: name for name, tensor in self._values.items()}
+        return {
+            index: next((names[slot] for slot in step.slots if slot in names), step.node)
+            for index, (kind, step) in enumerate((each.kind, each.step) for each in self.steps)
+            if kind == CONVERSION
+        }
 
     def _plan(self) -> None:
         with self._phase("operators"):

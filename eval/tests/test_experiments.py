@@ -15,12 +15,17 @@ from eval import busy, memory, report, shapes, steps, today
 from eval.__main__ import main
 from eval.experiment import FULL, QUICK, Scope, Store
 from eval.figures import claims, latency, timing
+from eval.figures.parted import Clocked, alternate, baseline, ours, parts
+from eval.figures.parts import off
 from eval.figures.profiled import HEAVY
 from eval.figures.profiled import row as profiled_row
 from eval.figures.timing import Group, Model, batch_groups, gain, groups, summary, table, timed
 from eval.figures.timing import contender as contender_of
 from eval.figures.turns import Turns, interval, machine_state
 from eval.kernels import forms_today, layers
+from eval.layout_aware import Network
+from eval.mixes import mixes
+from eval.models_shipped import shipped
 from eval.networks import NAMES, build
 from eval.profiles import KINDS, shown
 from eval.tests.benchmark.support import json_of
@@ -207,7 +212,7 @@ def test_an_interval_that_says_95_percent_holds_the_truth_so_often() -> None:
 def test_a_disturbed_group_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     calm, busy = {"busy": 0.0, "loop_s": 1.0}, {"busy": 0.5, "loop_s": 1.0}
     group, model = Group("vgg19", 1, "max", "onednn", ("ewo",)), cast("Model", None)
-    for states, expected in (([calm, busy, calm, calm], False), ([busy] * 6, True)):
+    for states, expected in (([calm, busy, calm, calm], False), ([busy] * 2 * timing.TRIES, True)):
         measured, left = list[int](), iter(states)
         monkeypatch.setattr(timing, "machine_state", lambda left=left: next(left))
         monkeypatch.setattr(
@@ -218,6 +223,52 @@ def test_a_disturbed_group_is_measured_again(monkeypatch: pytest.MonkeyPatch) ->
         assert len(measured) == len(states) // 2
 
 
+def clocked(converted: Mapping[str, float], nodes: Mapping[str, float], gaps: float) -> Clocked:
+    """Return an engine with these times, which grow a little from run to run."""
+    times = {**{f"> {name}": ns for name, ns in converted.items()}, **nodes}
+    growth = iter([1 + i / 1000 for i in range(100)])
+
+    def step_ns() -> tuple[float, Mapping[str, float]]:
+        parts = {key: ns * next(growth) for key, ns in times.items() for _ in "x"}
+        return sum(parts.values()) + gaps, parts
+
+    return Clocked(step_ns, {f"> {name}" for name in converted}, {})
+
+
+def test_parts_add_up_to_the_difference_and_name_kernels() -> None:
+    before = clocked({"x": 10.0, "y": 20.0}, {"a": 100.0, "b": 50.0, "c": 7.0}, 3.0)
+    after = clocked({"y": 21.0, "z": 5.0}, {"a": 140.0, "b": 40.0, "c": 7.0}, 4.0)
+    alternate(before, after, 6, 0.0)
+    row = parts(before, after)
+    by = row["parts_ns"]
+    assert sum(by.values()) == pytest.approx(row["after_ns"] - row["before_ns"])
+    assert by["conversions gone"] == pytest.approx(-10, rel=0.1)
+    assert by["conversions new"] == pytest.approx(5, rel=0.1)
+    assert by["conversions that stay"] == pytest.approx(1, abs=1)
+    assert by["gaps"] == pytest.approx(1)
+    assert [kernel["node"] for kernel in row["slower"]][:1] == ["a"]
+    assert [kernel["node"] for kernel in row["faster"]][:1] == ["b"]
+    assert off(row) < 0.01
+    row["parts_ns"]["gaps"] += 30
+    assert off(row) > 0.1
+
+
+def test_parts_of_a_real_network_add_up_and_find_its_conversions() -> None:
+    graph, shared = build("mobilenet_v1", 1, size=32), mixes()["tensorflow"]
+    feeds = {name: np.ones([*graph.values[name].dims.values()], "f4") for name in graph.inputs}
+    network = Network(graph, shared, 1)
+    with Session(graph, threads=1, optimize="none", **shared._asdict()) as session:
+        first, second = baseline(network, feeds), ours(session, feeds)
+        alternate(first, second, 6, 0.0)
+        assert any(step.is_transform for step in session.plan.steps)
+    assert second.converted
+    row = parts(first, second)
+    assert len(first.converted) <= network.conversions.number
+    assert row["pairs"] == 6
+    whole = row["after_ns"] - row["before_ns"]
+    assert sum(row["parts_ns"].values()) == pytest.approx(whole, abs=1)
+
+
 def test_the_state_of_the_machine() -> None:
     state = machine_state()
     assert 0 <= state["busy"] <= 1
@@ -225,7 +276,7 @@ def test_the_state_of_the_machine() -> None:
 
 
 #: The sections that ``make test`` measures: they take seconds.
-QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "batch")
+QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "parts", "batch")
 
 
 def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,7 +285,9 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for experiment in report.experiments():
         assert f"## {experiment.TITLE}" in text
     missing = [part for part in text.split("\n## ") if "Not measured yet" in part]
-    need_peers = [part.TITLE for part in (forms_today, layers, shapes, memory, busy, today)]
+    need_peers = [
+        part.TITLE for part in (forms_today, layers, shapes, memory, busy, today, shipped)
+    ]
     tried = [part.TITLE for part in report.experiments(() if ALL else QUICK_SECTIONS)]
     untried = [one.TITLE for one in report.experiments() if one.TITLE not in tried]
     assert {part.splitlines()[0] for part in missing} == {*need_peers, *untried}

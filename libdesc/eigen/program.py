@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ptensor.encoding import integer_range
 from ptensor.evaluation import Decline
+from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS
 from vtensor.language.expression import Expression
 from vtensor.language.records import dataclass
 
@@ -22,7 +23,11 @@ from vtensor.language.records import dataclass
 FLOAT, INTEGER = "f32", "s64"
 
 #: The element types of operands and results.
-TYPES = ("f32", "f16", "bf16", "s64", "s32", "s16", "s8", "u32", "u16", "u8", "bool")
+TYPES = (
+    *("f32", "f16", "bf16", "s64", "s32", "s16", "s8", "u32", "u16", "u8", "bool"),
+    *(name for name in NARROW_FLOATS if name != "f8e8m0"),
+    *NARROW_INTEGERS,
+)
 
 #: Integers that f32 holds exactly.
 SHORT = ("s16", "s8", "u16", "u8")
@@ -162,6 +167,9 @@ class _Compiler:
             Decline: see ``compiled``.
         """
         dst = self._types[-1]
+        if dst in NARROW_FLOATS and whole.function == f"to_{dst}":
+            [argument] = whole.arguments  # what stores the result rounds it
+            whole = argument if isinstance(argument, Expression) else whole
         if whole.arguments and kind_of(dst) == FLOAT and dst.endswith(f" as {FLOAT}"):
             [argument] = whole.arguments  # what stores the result cuts off its fraction
             whole = argument if isinstance(argument, Expression) else whole

@@ -5,13 +5,12 @@ Source: ONNX operator Cast, opset 24.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from libdesc.numpy.arrays import Array, wide
 from ptensor.convert import convert
 from ptensor.encoding import Encoding
+from ptensor.floats import grid
 from vtensor.language.dtype import NARROW_FLOATS, bits, from_numpy, numpy_dtype
 
 
@@ -41,7 +40,7 @@ def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") 
     if values.dtype.kind in "iu" and to not in ("f32", "f64"):
         values = values.astype(np.float32)  # rounds twice if f32 lacks digits, as kernels do
     if to in NARROW_FLOATS and saturate:
-        largest = _largest(to)
+        largest = grid(to).largest
         values = np.clip(values, -largest, largest)
     return convert(values, Encoding(from_numpy(values.dtype)), target)
 
@@ -54,13 +53,6 @@ def stored(values: Array, dtype: str) -> Array:
     """
     whole = dtype[0] in "su" and values.dtype.kind == "f"
     return cast(values, dtype) if whole else values
-
-
-def _largest(name: str) -> float:
-    import ml_dtypes
-
-    finfo: Any = ml_dtypes.finfo  # untyped
-    return float(finfo(numpy_dtype(name)).max)
 
 
 def _power(values: Array, saturate: bool, round_mode: str) -> Array:

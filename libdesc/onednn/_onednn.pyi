@@ -25,7 +25,9 @@ class Desc:
 
     @staticmethod
     def any(dims: Sequence[int], dtype: str) -> Desc:
-        """Return a descriptor with an open layout. ValueError: invalid dims or dtype."""
+        """
+        Return a descriptor with an open layout. ValueError: invalid dims or dtype.
+        """
 
     @staticmethod
     def tag(dims: Sequence[int], dtype: str, tag: str) -> Desc:
@@ -85,7 +87,9 @@ class Desc:
 
     @property
     def offset0(self) -> int:
-        """The offset of the first element from the buffer's address, in elements."""
+        """
+        The offset of the first element from the buffer's address, in elements.
+        """
 
     def reshape(self, dims: Sequence[int]) -> Desc:
         """
@@ -141,7 +145,9 @@ class Attr:
         """
 
     def sum(self, scale: float = 1.0) -> Attr:
-        """Append dst = result + scale * (former dst). ValueError: ``scale`` is not finite."""
+        """
+        Append dst = result + scale * (former dst). ValueError: ``scale`` is not finite.
+        """
 
     def eltwise(self, alg: str, alpha: float = 0.0, beta: float = 0.0) -> Attr:
         """
@@ -223,7 +229,9 @@ class Primitive:
         """
 
     def __vtensor_step__(self) -> object:
-        """Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it."""
+        """
+        Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.
+        """
 
     def compiling(self) -> object:
         """
@@ -233,6 +241,58 @@ class Primitive:
         """
 
     def __repr__(self) -> str: ...
+
+class InPlanes:
+    """
+    Primitives on f32 as sums of two bf16.
+
+    Its attributes are those of ``Primitive``. It has one kernel. It splits src, which is f32.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def scratch_bytes(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def descs(self) -> dict[str, Desc]:
+        """
+        The descriptor of each slot but scratch; of one plane where there are two.
+        """
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the step's slots in order; "scratch", if any, is last."""
+
+    def next_kernel(self) -> None:
+        """Return None: there is one kernel."""
+
+    def __vtensor_step__(self) -> object:
+        """
+        Return the step in a capsule, as native/include/vtensor/step.h defines it.
+        """
+
+    def __repr__(self) -> str: ...
+
+def product_in_planes(first: Primitive, second: Primitive, last: Primitive) -> InPlanes:
+    """
+    Make a product of f32 by three products of bf16: lo * hi + hi * lo + hi * hi.
+
+    ``first``, ``second`` and ``last`` compute f32 from bf16 in one layout: without followers;
+    with a sum; with the addition of an operand like dst, then the followers. Slots: those of
+    ``last`` without that operand. weights has two planes, each in the layout of its descriptor.
+    """
+
+def reorder_to_planes(whole: Primitive, planes: int) -> InPlanes:
+    """
+    Make a reorder of f32 to one plane or two planes of bf16; slots src, dst, scratch.
+
+    ``whole``: the reorder from f32 to f32 in the layout of a plane. To one plane the step rounds
+    as ml_dtypes does: subnormal numbers stay, and a NaN becomes the quiet NaN of its sign.
+    """
 
 def convolution(
     src: Desc,
@@ -428,7 +488,9 @@ def recurrent(
 def softmax(
     src: Desc, dst: Desc, axis: int, log: bool = False, attr: Attr | None = None
 ) -> Primitive:
-    """Make a softmax along dim ``axis`` (0 to rank - 1), or its logarithm; slots src, dst."""
+    """
+    Make a softmax along dim ``axis`` (0 to rank - 1), or its logarithm; slots src, dst.
+    """
 
 def lrn(
     alg: str,

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: The element types that oneDNN has, by their names in VTensor.
 DTYPES = ("f32", "bf16", "f16", "s32", "s8", "u8")
 
+#: The encoding of f32 values as sums of two bf16, each of which oneDNN sees as a tensor of its own.
+PLANES = Encoding("bf16", rest=Encoding("bf16"))
+
 #: Names of the dims of a descriptor, by number.
 Order = tuple[str, ...]
 

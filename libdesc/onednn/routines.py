@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from libdesc.onednn.layouts import Order, from_desc, to_desc
-from libdesc.onednn.native import dnnl, speedups
+from libdesc.onednn.layouts import PLANES, Order, from_desc, to_desc
+from libdesc.onednn.native import dnnl, speeds
 from libdesc.routine import Routine, Wanted, reference_kernel
 from ptensor.evaluation import Call, Decline, Variant, emit, forms_on
 from ptensor.layout import Layout
@@ -33,6 +33,10 @@ Row = Sequence[Layout]
 #: How many of oneDNN's kernels are measured at most for a call in given layouts. Later kernels in
 #: oneDNN's list are for smaller instruction sets.
 MAX_KERNELS = 3
+
+
+#: How the names of kernels begin that multiply sums of two bf16.
+IN_PLANES = "bf16x3:"
 
 
 class Operand(NamedTuple):
@@ -192,7 +196,7 @@ class OneDnnRoutine(Routine):
         Constants are stored in bf16 only in heavy routines. There are no rows if oneDNN computes no
         faster in bf16 on this processor.
         """
-        if "bf16" not in speedups():
+        if "bf16" not in speeds():
             return
         for row in self.rows():
             pairs = zip(self.tensors, row, strict=False)
@@ -345,10 +349,16 @@ def _usual(dims: tuple[str, ...], order: Order) -> tuple[Layout, ...]:
 def layouts_of(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout]:
     """Return the layout of each operand in which a primitive works."""
     descs = primitive.descs  # a new dictionary at each access
-    return [
+    layouts = [
         from_desc(descs[operand.argument], operand.order, operand.tensor.dtype)
         for operand in operands
     ]
+    if primitive.kernel.startswith(IN_PLANES):  # the descriptors are those of single planes
+        whole = {"src": None, "weights": PLANES}
+        for i, operand in enumerate(operands):
+            if operand.argument in whole:
+                layouts[i] = layouts[i].with_encoding(whole[operand.argument])
+    return layouts
 
 
 def emit_on(primitive: Primitive, tensors: Mapping[str, PTensor]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from libdesc.onednn.native import dnnl
+from libdesc.onednn.layouts import PLANES
+from libdesc.onednn.native import dnnl, speeds
 from libdesc.onednn.posts import GELU, PostEltwise, eltwise
-from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
+from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, is_reference, layouts_of, within
 from libdesc.patterns import OTHER, X, binary, bounds, matched, split_bounds
+from libdesc.schema import Speed
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
+from vtensor.errors import LayoutNotSupported
 from vtensor.language.dims import is_one
 from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, info_of
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 #: The element types in which GELU is fused. In bf16 a result next to one that is no number may be
 #: rounded twice; in f16 it could overflow before.
 GELU_TYPES = ("f32", "bf16")
+
+#: The number of products in bf16 that make a product of operands that are sums of two bf16.
+PLANE_PRODUCTS = 3
 
 
 class FusingRoutine(OneDnnRoutine):
@@ -150,7 +156,8 @@ class FusingRoutine(OneDnnRoutine):
             LayoutNotSupported: oneDNN has no descriptor of a layout.
             Decline: oneDNN has no kernel, or with the followers it would use another kernel.
         """
-
+        if row[1].encoding == PLANES:
+            return self._in_planes(operands, row, make, matrix)
         unfused = self.build(operands, row[:3], lambda s, w, d: make(s, w, None, d))
         if not self.follows:
             return unfused
@@ -182,6 +189,8 @@ class FusingRoutine(OneDnnRoutine):
             LayoutNotSupported: oneDNN has no descriptor of a layout.
             Decline: oneDNN has no kernel.
         """
+        if row[1].encoding == PLANES:
+            return self._in_planes(operands, row, make, matrix)
 
         def make_fused(src: Desc, weights: Desc, dst: Desc, *others: Desc) -> Primitive:
             named = dict(zip(self.follower_operands, others, strict=True))
@@ -189,6 +198,49 @@ class FusingRoutine(OneDnnRoutine):
             return make(src, weights, named.get("bias"), dst, attr=attr)
 
         return self.build(self.all(operands, matrix), row, make_fused)
+
+    def rounded_rows(self) -> Iterator[Row]:
+        """Yield rows in bf16, then, if three products in bf16 are faster than one in f32, rows with
+        constant weights as the sum of two bf16. The step then splits src in the same way.
+        """
+        yield from super().rounded_rows()
+        factor = speeds().get("bf16", Speed()).products
+        tensors = [operand.tensor for operand in self.core]
+        constant = (tensors[1].base or tensors[1]).constant
+        if factor > PLANE_PRODUCTS and constant and {t.dtype for t in tensors} == {"f32"}:
+            for row in self.rows():
+                yield [row[0], row[1].with_encoding(PLANES), *row[2:]]
+
+    def _in_planes(
+        self, operands: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool
+    ) -> Primitive:
+        """Return the product with its followers as three products of bf16 planes, on one kernel.
+
+        Args: see ``fused``.
+
+        Raises:
+            LayoutNotSupported: oneDNN has no descriptor of a layout, or src or dst is not in f32.
+            Decline: oneDNN has no such kernel, or has others for followers or sums.
+        """
+        src, weights, dst = row[:3]
+        if src.encoding or dst.encoding or {o.tensor.dtype for o in operands} != {"f32"}:
+            raise LayoutNotSupported("a product of planes has src and dst in f32")
+        narrow = [src.with_encoding("bf16"), weights.with_encoding("bf16"), dst]
+        first = self.build(operands, narrow, lambda s, w, d: make(s, w, None, d))
+        narrow = layouts_of(first, operands)
+        added = dnnl.Attr().sum()
+        second = self.build(operands, narrow, lambda s, w, d: make(s, w, None, d, attr=added))
+
+        def make_last(src: Desc, weights: Desc, dst: Desc, *others: Desc) -> Primitive:
+            named = dict(zip(self.follower_operands, others, strict=True))
+            attr = self._attr(named, dnnl.Attr().binary("add", dst))
+            return make(src, weights, named.get("bias"), dst, attr=attr)
+
+        asked = [*narrow, *(row[3:] or self._follower_row(narrow[2]))]
+        last = self.build(self.all(operands, matrix), asked, make_last)
+        if not first.kernel == second.kernel == last.kernel or is_reference(first):
+            raise Decline(f"no one kernel for planes: {first.kernel}, {second.kernel}, {last}")
+        return cast("Primitive", dnnl.product_in_planes(first, second, last))
 
     def _follower_row(self, dst: Layout) -> Row:
         """Return a layout for each operand of the followers, given the layout of dst."""
@@ -199,8 +251,14 @@ class FusingRoutine(OneDnnRoutine):
             for tensor in self.follower_operands.values()
         ]
 
-    def _attr(self, named: Mapping[str, Desc]) -> Attr:
-        attr = dnnl.Attr()
+    def _attr(self, named: Mapping[str, Desc], attr: Attr | None = None) -> Attr:
+        """Return an attribute with the followers, after those that ``attr`` has.
+
+        Args:
+            named: the descriptors of the followers' operands.
+            attr: an attribute; None is an empty one.
+        """
+        attr = attr or dnnl.Attr()
         for post in self.chain:
             if isinstance(post, PostEltwise):
                 attr = attr.eltwise(*post)

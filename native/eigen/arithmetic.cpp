@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "loops.h"
+#include "narrow_types.h"
 
 namespace vtensor::eigen {
 
@@ -80,6 +81,12 @@ float to_f16(float a) { return static_cast<float>(static_cast<_Float16>(a)); }
 
 using Integer = std::int64_t;
 
+// Returns the integral part's lower bits, as a T; of large floats, these are 0.
+template <class T>
+Integer to_narrow(float a) {
+    return stored<T, Integer>(abs(a) < 0x1p31F ? static_cast<Integer>(a) : 0);
+}
+
 constexpr Function kTable[]{
     two<float, float, add>("add f32"),
     two<float, float, sub>("sub f32"),
@@ -110,6 +117,13 @@ constexpr Function kTable[]{
     one<float, float, to_bool>("to_bool f32"),
     one<float, float, to_bf16>("to_bf16 f32"),
     one<float, float, to_f16>("to_f16 f32"),
+    one<float, float, stored<F8e4m3fn, float>>("to_f8e4m3fn f32"),
+    one<float, float, stored<F8e4m3fnuz, float>>("to_f8e4m3fnuz f32"),
+    one<float, float, stored<F8e5m2, float>>("to_f8e5m2 f32"),
+    one<float, float, stored<F8e5m2fnuz, float>>("to_f8e5m2fnuz f32"),
+    one<float, float, stored<F6e2m3, float>>("to_f6e2m3 f32"),
+    one<float, float, stored<F6e3m2, float>>("to_f6e3m2 f32"),
+    one<float, float, stored<F4e2m1, float>>("to_f4e2m1 f32"),
     one<Integer, float, to_integer<std::int64_t>>("to_s64 f32"),
     one<Integer, float, to_integer<std::int32_t>>("to_s32 f32"),
     one<Integer, float, to_integer<std::int16_t>>("to_s16 f32"),
@@ -117,6 +131,10 @@ constexpr Function kTable[]{
     one<Integer, float, to_integer<std::uint32_t>>("to_u32 f32"),
     one<Integer, float, to_integer<std::uint16_t>>("to_u16 f32"),
     one<Integer, float, to_integer<std::uint8_t>>("to_u8 f32"),
+    one<Integer, float, to_narrow<S4>>("to_s4 f32"),
+    one<Integer, float, to_narrow<U4>>("to_u4 f32"),
+    one<Integer, float, to_narrow<S2>>("to_s2 f32"),
+    one<Integer, float, to_narrow<U2>>("to_u2 f32"),
     selection<float>("select f32"),
 };
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "loops.h"
+#include "narrow_types.h"
 
 namespace vtensor::eigen {
 
@@ -86,6 +87,10 @@ constexpr Function kTable[]{
     one<Integer, Integer, to<std::uint32_t>>("to_u32 s64"),
     one<Integer, Integer, to<std::uint16_t>>("to_u16 s64"),
     one<Integer, Integer, to<std::uint8_t>>("to_u8 s64"),
+    one<Integer, Integer, stored<S4, Integer>>("to_s4 s64"),
+    one<Integer, Integer, stored<U4, Integer>>("to_u4 s64"),
+    one<Integer, Integer, stored<S2, Integer>>("to_s2 s64"),
+    one<Integer, Integer, stored<U2, Integer>>("to_u2 s64"),
     selection<Integer>("select s64"),
 };
 

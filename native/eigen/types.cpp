@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "functions.h"
+#include "narrow_types.h"
 
 namespace vtensor::eigen {
 
@@ -109,6 +110,12 @@ constexpr ElementType kTypes[]{
     whole<std::int16_t>("s16"),    whole<std::int8_t>("s8"),
     whole<std::uint32_t>("u32"),   whole<std::uint16_t>("u16"),
     whole<std::uint8_t>("u8"),
+    floats<F8e4m3fn>("f8e4m3fn"),  floats<F8e4m3fnuz>("f8e4m3fnuz"),
+    floats<F8e5m2>("f8e5m2"),      floats<F8e5m2fnuz>("f8e5m2fnuz"),
+    floats<F6e2m3>("f6e2m3"),      floats<F6e3m2>("f6e3m2"),
+    floats<F4e2m1>("f4e2m1"),
+    whole<S4>("s4"),               whole<U4>("u4"),
+    whole<S2>("s2"),               whole<U2>("u2"),
     number<std::int16_t>("s16 as f32"), number<std::int8_t>("s8 as f32"),
     number<std::uint16_t>("u16 as f32"), number<std::uint8_t>("u8 as f32"),
 };

@@ -38,7 +38,10 @@ std::vector<Kind> found() {
 #elif defined(__AVX2__)
 
 std::vector<Kind> found() {
-    return {{"avx2", Form::words, kGroup, 1, multiply_words, nullptr, nullptr}};
+    std::vector<Kind> kinds{{"avx2", Form::words, kGroup, 1, multiply_words, nullptr, nullptr}};
+    if (__builtin_cpu_supports("avxvnni"))
+        kinds.push_back({"avx_vnni", Form::shifted, kGroup, 1, multiply_vnni, nullptr, nullptr});
+    return kinds;
 }
 
 #else

@@ -65,8 +65,10 @@ const Kind &kind_for(const std::string &name, Index rows);
 // Returns the kinds' names.
 std::vector<std::string> instructions();
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 void multiply_vnni(const Block &block);
+#endif
+#if defined(__AVX512F__)
 void multiply_amx(const Block &block);
 void begin_amx();
 void end_amx();

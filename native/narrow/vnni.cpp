@@ -1,115 +1,131 @@
-// native/narrow/vnni.cpp: products of unsigned and signed bytes with AVX-512's VNNI.
+// native/narrow/vnni.cpp: products of unsigned and signed bytes with VNNI, of AVX-512 or AVX.
 #include "sums.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 
 #include <cstring>
 
 #include <immintrin.h>
 
-// Nothing that this file defines inline may be used by others: it has other instructions.
-#pragma GCC push_options
-#pragma GCC target("avx512vnni")
-
 namespace vtensor::narrow {
 
 namespace {
 
-constexpr int kMost = 12;  // by two panels: 24 sums in 32 registers
-
-// As _mm512_dpbusd_epi32, whose sums GCC 12 would copy from register to register, and to memory.
-[[gnu::always_inline]] inline void add(__m512i &sums, const __m512i &factor,
-                                       const __m512i &columns) {
+// As the intrinsics, whose sums GCC 12 would copy from register to register, and to memory. As
+// assembly, an instruction needs no compiler option by which code for other machines might change.
+// kMost: rows at a time; with two vectors of columns, the sums fill most registers.
+#if defined(__AVX512F__)
+using Vector = __m512i;
+constexpr int kMost = 12, kLanes = 16;
+[[gnu::always_inline]] inline void add(Vector &sums, const Vector &factor, const Vector &columns) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(factor), "v"(columns));
 }
+inline Vector repeat(std::int32_t four) { return _mm512_set1_epi32(four); }
+#else
+using Vector = __m256i;
+constexpr int kMost = 6, kLanes = 8;
+[[gnu::always_inline]] inline void add(Vector &sums, const Vector &factor, const Vector &columns) {
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(factor), "x"(columns));
+}
+inline Vector repeat(std::int32_t four) { return _mm256_set1_epi32(four); }
+#endif
 
-template <int kCount, int kPanels>
-void rows_by_panels(const Block &block, Index first) {
+inline Vector load(const std::int8_t *at) {
+    Vector columns;
+    std::memcpy(&columns, at, sizeof columns);
+    return columns;
+}
+
+inline void store(const Vector &sums, std::int32_t *to) { std::memcpy(to, &sums, sizeof sums); }
+
+// The products of some rows, from `first` on, and of vectors of columns `step` bytes apart: panels,
+// or the halves of one.
+template <int kCount, int kVectors>
+void rows_by_vectors(const Block &block, Index step, Index first) {
     const std::byte *left = block.left + first * block.left_stride;
     const std::int8_t *right = block.right;
-    __m512i sums[kCount][kPanels];
-#pragma GCC unroll 16
-    for (int row = 0; row < kCount; ++row)
-#pragma GCC unroll 2
-        for (int panel = 0; panel < kPanels; ++panel) sums[row][panel] = _mm512_setzero_si512();
+    Vector sums[kCount][kVectors] = {};
     for (Index group = 0; group < block.groups; ++group, right += kUnit, left += kGroup) {
-        __m512i columns[kPanels];
+        Vector columns[kVectors];
 #pragma GCC unroll 2
-        for (int panel = 0; panel < kPanels; ++panel)
-            columns[panel] = _mm512_loadu_si512(right + panel * block.panel_bytes);
+        for (int vector = 0; vector < kVectors; ++vector)
+            columns[vector] = load(right + vector * step);
 #pragma GCC unroll 16
         for (int row = 0; row < kCount; ++row) {
             std::int32_t four = 0;
             std::memcpy(&four, left + row * block.left_stride, sizeof four);
-            const __m512i factor = _mm512_set1_epi32(four);
+            const Vector factor = repeat(four);
 #pragma GCC unroll 2
-            for (int panel = 0; panel < kPanels; ++panel)
-                add(sums[row][panel], factor, columns[panel]);
+            for (int vector = 0; vector < kVectors; ++vector)
+                add(sums[row][vector], factor, columns[vector]);
         }
     }
 #pragma GCC unroll 16
     for (int row = 0; row < kCount; ++row)
 #pragma GCC unroll 2
-        for (int panel = 0; panel < kPanels; ++panel)
-            _mm512_storeu_si512(block.sums + (first + row) * kColumns + panel * kPanel,
-                                sums[row][panel]);
+        for (int vector = 0; vector < kVectors; ++vector)
+            store(sums[row][vector], block.sums + (first + row) * kColumns + vector * kLanes);
 }
 
-// One row: several sums of each panel, so that no addition waits for the one before.
-template <int kPanels>
-void row_by_panels(const Block &block, Index first) {
+// One row: several sums of each vector, so that no addition waits for the one before.
+template <int kVectors>
+void row_by_vectors(const Block &block, Index step, Index first) {
     constexpr int kParts = 4;
     const std::byte *left = block.left + first * block.left_stride;
     const std::int8_t *right = block.right;
-    __m512i sums[kParts][kPanels];
-#pragma GCC unroll 4
-    for (int part = 0; part < kParts; ++part)
-#pragma GCC unroll 2
-        for (int panel = 0; panel < kPanels; ++panel) sums[part][panel] = _mm512_setzero_si512();
-    const auto step = [&](int part) __attribute__((always_inline)) {
+    Vector sums[kParts][kVectors] = {};
+    const auto add_group = [&](int part) __attribute__((always_inline)) {
         std::int32_t four = 0;
         std::memcpy(&four, left, sizeof four);
-        const __m512i factor = _mm512_set1_epi32(four);
+        const Vector factor = repeat(four);
 #pragma GCC unroll 2
-        for (int panel = 0; panel < kPanels; ++panel)
-            add(sums[part][panel], factor,
-                _mm512_loadu_si512(right + panel * block.panel_bytes));
+        for (int vector = 0; vector < kVectors; ++vector)
+            add(sums[part][vector], factor, load(right + vector * step));
         left += kGroup;
         right += kUnit;
     };
     Index group = 0;
     for (; group + kParts <= block.groups; group += kParts) {
 #pragma GCC unroll 4
-        for (int part = 0; part < kParts; ++part) step(part);
+        for (int part = 0; part < kParts; ++part) add_group(part);
     }
-    for (; group < block.groups; ++group) step(0);
+    for (; group < block.groups; ++group) add_group(0);
+    using Lanes [[gnu::vector_size(sizeof(Vector))]] = std::int32_t;
 #pragma GCC unroll 2
-    for (int panel = 0; panel < kPanels; ++panel) {
-        const __m512i low = _mm512_add_epi32(sums[0][panel], sums[1][panel]);
-        const __m512i high = _mm512_add_epi32(sums[2][panel], sums[3][panel]);
-        _mm512_storeu_si512(block.sums + first * kColumns + panel * kPanel,
-                            _mm512_add_epi32(low, high));
+    for (int vector = 0; vector < kVectors; ++vector) {
+        const auto part = [&](int i) { return reinterpret_cast<Lanes>(sums[i][vector]); };
+        const Lanes all = (part(0) + part(1)) + (part(2) + part(3));
+        store(reinterpret_cast<Vector>(all), block.sums + first * kColumns + vector * kLanes);
     }
 }
 
-template <int kPanels>
-void multiply(const Block &block) {
+template <int kVectors>
+void multiply(const Block &block, Index step) {
     Index row = 0;
-    for (; row + kMost <= block.rows; row += kMost) rows_by_panels<kMost, kPanels>(block, row);
-    for (; row + 4 <= block.rows; row += 4) rows_by_panels<4, kPanels>(block, row);
-    for (; row + 2 <= block.rows; row += 2) rows_by_panels<2, kPanels>(block, row);
-    if (row < block.rows) row_by_panels<kPanels>(block, row);
+    for (; row + kMost <= block.rows; row += kMost)
+        rows_by_vectors<kMost, kVectors>(block, step, row);
+    for (; row + 4 <= block.rows; row += 4) rows_by_vectors<4, kVectors>(block, step, row);
+    for (; row + 2 <= block.rows; row += 2) rows_by_vectors<2, kVectors>(block, step, row);
+    if (row < block.rows) row_by_vectors<kVectors>(block, step, row);
 }
 
 }  // namespace
 
 void multiply_vnni(const Block &block) {
-    if (block.panels == 2) return multiply<2>(block);
-    multiply<1>(block);
+    if constexpr (kLanes < kPanel) {
+        Block panel = block;
+        for (Index i = 0; i < block.panels; ++i) {
+            multiply<2>(panel, sizeof(Vector));
+            panel.right += block.panel_bytes;
+            panel.sums += kPanel;
+        }
+    } else if (block.panels == 2) {
+        multiply<2>(block, block.panel_bytes);
+    } else {
+        multiply<1>(block, 0);
+    }
 }
 
 }  // namespace vtensor::narrow
-
-#pragma GCC pop_options
 
 #endif

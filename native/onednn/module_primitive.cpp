@@ -12,6 +12,7 @@
 #include "cache.h"
 #include "module.h"
 #include "operators.h"
+#include "planes.h"
 #include "rectify.h"
 #include "vtensor/interpreter.h"
 
@@ -25,6 +26,13 @@ using WithoutLock = nb::call_guard<Unlocked>;
 
 MaybeDesc maybe(const Desc *desc) { return desc == nullptr ? MaybeDesc() : MaybeDesc(*desc); }
 Attr or_plain(const Attr *attr) { return attr == nullptr ? Attr() : *attr; }
+
+nb::dict plane_descs(const InPlanes &planes) {
+    nb::dict found;
+    for (std::size_t i = 0; i < planes.descs().size(); ++i)
+        found[planes.names()[i].c_str()] = planes.descs()[i];
+    return found;
+}
 
 nb::dict descs(const Primitive &primitive) {
     nb::dict found;
@@ -47,7 +55,8 @@ void release_step(PyObject *capsule) {
     step->release(step->context);
 }
 
-nb::object step_capsule(Primitive &primitive) {
+template <typename Stepped>
+nb::object step_capsule(Stepped &primitive) {
     const vtensor_step *step = nullptr;
     {
         const Unlocked unlocked;  // the first call compiles
@@ -120,7 +129,7 @@ An open layout is replaced by the one that oneDNN chose.)")
              R"(Return the next implementation that oneDNN offers for the same request.
 
 None if this is the last one.)")
-        .def("__vtensor_step__", &step_capsule,
+        .def("__vtensor_step__", &step_capsule<Primitive>,
              "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
         .def("compiling", &compiling_capsule,
              R"(Return a capsule with a step without slots that compiles this primitive.
@@ -129,6 +138,41 @@ Any thread may run it. It ignores a failure, which ``__vtensor_step__`` then rai
         .def("__repr__", [](const Primitive &p) {
             return "Primitive(" + p.kind() + ", " + p.kernel() + ")";
         });
+}
+
+void bind_planes(nb::module_ &m) {
+    nb::class_<InPlanes>(m, "InPlanes", nb::is_final(), R"(Primitives on f32 as sums of two bf16.
+
+Its attributes are those of ``Primitive``. It has one kernel. It splits src, which is f32.)")
+        .def_prop_ro("kind", &InPlanes::kind)
+        .def_prop_ro("kernel", &InPlanes::kernel)
+        .def_prop_ro("scratch_bytes", &InPlanes::scratch_bytes)
+        .def_prop_ro("threads", &InPlanes::threads)
+        .def_prop_ro("descs", &plane_descs, nb::sig("def descs(self) -> dict[str, Desc]"),
+                     "The descriptor of each slot but scratch; of one plane where there are two.")
+        .def_prop_ro(
+            "slots", [](const InPlanes &planes) { return nb::tuple(nb::cast(planes.names())); },
+            nb::sig("def slots(self) -> tuple[str, ...]"),
+            R"(The names of the step's slots in order; "scratch", if any, is last.)")
+        .def(
+            "next_kernel", [](const InPlanes &) { return nb::none(); },
+            nb::sig("def next_kernel(self) -> None"), "Return None: there is one kernel.")
+        .def("__vtensor_step__", &step_capsule<InPlanes>,
+             "Return the step in a capsule, as native/include/vtensor/step.h defines it.")
+        .def("__repr__", [](const InPlanes &p) {
+            return "InPlanes(" + p.kind() + ", " + p.kernel() + ")";
+        });
+    m.def("product_in_planes", &InPlanes::product, "first"_a, "second"_a, "last"_a, WithoutLock(),
+          R"(Make a product of f32 by three products of bf16: lo * hi + hi * lo + hi * hi.
+
+``first``, ``second`` and ``last`` compute f32 from bf16 in one layout: without followers;
+with a sum; with the addition of an operand like dst, then the followers. Slots: those of
+``last`` without that operand. weights has two planes, each in the layout of its descriptor.)");
+    m.def("reorder_to_planes", &InPlanes::reorder, "whole"_a, "planes"_a, WithoutLock(),
+          R"(Make a reorder of f32 to one plane or two planes of bf16; slots src, dst, scratch.
+
+``whole``: the reorder from f32 to f32 in the layout of a plane. To one plane the step rounds
+as ml_dtypes does: subnormal numbers stay, and a NaN becomes the quiet NaN of its sign.)");
 }
 
 void bind_windows(nb::module_ &m) {
@@ -398,6 +442,7 @@ stay.)");
 
 void bind_primitives(nb::module_ &m) {
     bind_primitive(m);
+    bind_planes(m);
     bind_windows(m);
     bind_products(m);
     bind_pointwise(m);

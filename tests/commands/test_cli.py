@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from typer.testing import Result
 
 from tests.frontends.support import model
 from tests.libraries.command import data_of, vtensor
-from vtensor.cli import top_classes
 from vtensor.commands.given import make_feeds, read_arrays
+from vtensor.commands.results import described, lines, top_classes
 from vtensor.commands.shared import parse_shapes
 from vtensor.errors import InputError
 from vtensor.image import image_for
@@ -191,6 +192,62 @@ def test_top_classes_are_of_real_scores_alone(scores: Any, classes: list[int]) -
     labels = ["a", "b", "", "", ""]
     pairs = [(row["class"], row["label"]) for image in rows for row in image]
     assert pairs == [(number, labels[number]) for number in classes]
+
+
+PICTURE = [Port("x", "f32", (1, 3, 32, 32), ("N", "C", "H", "W"))]
+TOKENS = [Port("ids", "s64", (1, 8), ("D0", "D1"))]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "labels", "shown"),
+    [
+        (PICTURE, {"y": np.eye(1, 10)}, [], True),
+        (PICTURE, {"y": np.ones((1, 10, 1, 1))}, [], True),
+        (TOKENS, {"y": np.ones((1, 10))}, [], False),  # a pooled state
+        (TOKENS, {"y": np.ones((1, 10))}, ["cat"], True),
+        (PICTURE, {"y": np.ones((1, 10)), "z": np.ones((1, 10))}, [], False),
+        (PICTURE, {"y": np.full((1, 4), -0.5)}, [], False),  # an embedding of length 1
+        (PICTURE, {"y": np.ones((1, 10, 4))}, [], False),
+    ],
+    ids=str,
+)
+def test_classes_are_shown_of_classifiers_alone(
+    inputs: list[Port], outputs: dict[str, Any], labels: list[str], shown: bool
+) -> None:
+    rows = described(inputs, outputs, 3, labels)
+    text = "\n".join(line for name, row in rows.items() for line in lines(name, row))
+    assert (bool(rows["y"]["top"]), "[0]" in text, "min" not in text) == (shown,) * 3
+
+
+def test_boxes_are_shown_with_scores_and_classes() -> None:
+    boxes = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    outputs = {"boxes": boxes, "scores": np.array([[0.1, 0.9, 0.5]], np.float32)}
+    rows = described(PICTURE, outputs | {"labels": np.array([[2, 1, 0]])}, 2, ["cat", "dog"])
+    assert lines("boxes", rows["boxes"])[1:] == [
+        "  [0]          0.9  box 4 5 6 7  dog",
+        "  [0]          0.5  box 8 9 10 11  cat",
+    ]
+    assert lines("labels", rows["labels"])[-1] == "  first 2 1 0"
+    assert "box" in "".join(lines("boxes", described(PICTURE, outputs, 2, [])["boxes"]))
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.array([1, np.nan, np.inf], np.float32), "infinite or NaN: 2 of 3"),
+        (np.array(["a", "b"], object), "first a b"),
+        (np.arange(20), "first 0 1 2 3 4 5 6 7 ..."),
+        (np.array([1 + 2j]), "first (1+2j)"),
+        (np.zeros((0, 3)), "float64 [0, 3]"),
+        (np.array(2.5), "mean 2.5"),
+        (np.array([True, False]), "mean 0.5"),
+    ],
+    ids=str,
+)
+def test_other_outputs_have_ranges_and_first_values(array: Any, text: str) -> None:
+    row = described(TOKENS, {"y": array}, 5, [])["y"]
+    assert text in "\n".join(lines("y", row))
+    json.dumps(row, allow_nan=False)
 
 
 @of_model(UNLISTED)

@@ -13,7 +13,8 @@ import pytest
 
 from libdesc.eigen import native
 from tests.native.packing import Array
-from vtensor.language.dtype import from_numpy, numpy_dtype
+from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy, numpy_dtype
+from vtensor.language.dtype import bits as bits_of
 from vtensor.runtime import _replay
 
 #: Rows below and above what has tiles of its own; of one tile and of several, some with a rest.
@@ -188,11 +189,35 @@ def test_element_types_are_widened_and_rounded_as_numpy_does(level: str) -> None
             back = computed(level, "copy f32", narrow)
             assert np.array_equal(back, narrow.astype(np.float32), equal_nan=True)
     whole = np.random.default_rng(1).integers(-(1 << 63), (1 << 63) - 1, 3000)
-    for dtype in ("s32", "s16", "s8", "u32", "u16", "u8"):
+    for dtype in ("s32", "s16", "s8", "u32", "u16", "u8", *NARROW_INTEGERS):
         narrow = whole.astype(numpy_dtype(dtype))
         assert np.array_equal(computed(level, "copy s64", whole, dst=dtype), narrow)
         assert np.array_equal(computed(level, f"to_{dtype} s64", whole, dst="s64"), narrow)
         assert np.array_equal(computed(level, "copy s64", narrow, dst="s64"), narrow)
+
+
+def same_bits(found: Array, expected: Array) -> None:
+    """Check every bit; a NaN equals any other."""
+    known, kind = ~np.isnan(expected.astype(np.float32)), f"u{expected.itemsize}"
+    np.testing.assert_array_equal(np.isnan(found.astype(np.float32)), ~known)
+    np.testing.assert_array_equal(found[known].view(kind), expected[known].view(kind))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", sorted(set(NARROW_FLOATS) - {"f8e8m0"}))
+def test_narrow_floats_have_the_bits_of_ml_dtypes(level: str, dtype: str) -> None:
+    codes = np.arange(1 << bits_of(dtype), dtype=np.uint8).view(numpy_dtype(dtype))
+    numbers = codes.astype(np.float32)
+    same_bits(computed(level, "copy f32", codes), numbers)
+    known = np.unique(numbers[np.isfinite(numbers)])
+    middles = (known[1:] + known[:-1]) / 2
+    beside = [np.nextafter(middles, np.float32(end)) for end in (np.inf, -np.inf)]
+    beyond = [known[-1] * factor for factor in (1.01, 1.0625, 1.07, 1.125, 1.25, 1.3)]
+    x = np.concatenate([samples(), known, middles, *beside, np.array(beyond, np.float32)])
+    with np.errstate(all="ignore"):
+        rounded = x.astype(numpy_dtype(dtype))
+    same_bits(computed(level, "copy f32", x, dst=dtype), rounded)
+    same_bits(computed(level, f"to_{dtype} f32", x), rounded.astype(np.float32))
 
 
 #: What integers are of one another, where NumPy says it.

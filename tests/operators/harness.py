@@ -21,7 +21,7 @@ from ptensor.physical import pads_are_zero
 from ptensor.transform import unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.probe import Prober
-from vtensor.language.dtype import from_numpy
+from vtensor.language.dtype import NARROW_INTEGERS, from_numpy
 from vtensor.language.operators import Follower, info_of, result_type, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import _replay
@@ -204,10 +204,14 @@ def prober(library: str, op: object, inputs: Sequence[Given]) -> tuple[Prober, O
     return Prober(graph), node
 
 
-def variants(library: str, op: object, inputs: Sequence[Given]) -> list[Variant]:
-    """Return the variants that a library has beside what it decides by itself."""
+def variants(
+    library: str, op: object, inputs: Sequence[Given], inexact: bool = False
+) -> list[Variant]:
+    """Return the variants that a library has beside what it decides by itself; with ``inexact``,
+    the approximate ones, too.
+    """
     asking, node = prober(library, op, inputs)
-    return asking.variants(node)
+    return asking.variants(replace(node, variant=replace(node.variant, inexact=inexact)))
 
 
 def run(
@@ -265,7 +269,9 @@ def _settled(op: object, inputs: Sequence[Given]) -> object:
 
 def _widest(given: Given) -> Given:
     """Return an input in declared order, fractions in f64, integers and truth values as is."""
-    array = given.array if given.array.dtype.kind in "iub" else given.array.astype(np.float64)
+    dtype = given.array.dtype
+    whole = dtype.kind in "iub" or from_numpy(dtype) in NARROW_INTEGERS
+    array = given.array if whole else given.array.astype(np.float64)
     return plain(array, " ".join(given.dims), given.constant)
 
 

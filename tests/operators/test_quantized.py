@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
+from libdesc.numpy.casts import cast
 from ops import Clip, MatMul
 from tests.operators.harness import Array, plain, run
 from vtensor import Session
+from vtensor.language.dtype import numpy_dtype
 
 EDGES = (np.inf, -np.inf, 1e30, -1e30, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 300)
 
@@ -42,6 +45,26 @@ def test_steps_saturate_and_ties_are_even(dtype: type[np.integer[Any]]) -> None:
     )
     expected = np.clip(np.rint(x.astype(np.float64)) + 3, limits.min, limits.max).astype(dtype)
     np.testing.assert_array_equal(quantised, expected)
+
+
+@pytest.mark.parametrize("dtype", ["f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"])
+def test_floats_of_a_byte_are_rounded_natively(dtype: str) -> None:
+    wide = np.array([*EDGES, -0.0, np.nan, 464, 465, 57345, 1e-3, 2.0**-10, 3 * 2.0**-18])
+    x, target = wide.astype(np.float32), numpy_dtype(dtype)
+    there = [
+        helper.make_node("Cast", ["x"], ["c"], to=helper.np_dtype_to_tensor_dtype(target)),
+        helper.make_node("Cast", ["c"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    with np.errstate(over="ignore"):
+        expected = cast(x, dtype).astype(np.float32)
+        halves = cast(x * 2, dtype).astype(np.float32) / 2
+    result = computed(there, x)
+    np.testing.assert_array_equal(result, expected)
+    signs = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(result[signs]), np.signbit(expected[signs]))
+    both = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z")]
+    half, zero = np.array(0.5, np.float32), np.array(0, target)
+    np.testing.assert_array_equal(computed(both, x, s=half, z=zero), halves)
 
 
 def test_there_and_back_along_a_dim() -> None:
@@ -134,3 +157,39 @@ def test_a_chain_on_bytes_is_the_same_for_few_and_many_elements(
     assert few.dtype == many.dtype == to
     assert len(np.unique(few)) > 40
     np.testing.assert_array_equal(many, few[x.astype(int) - limits.min])
+
+
+STEPS = (np.arange(24, dtype=np.uint8) * 11).reshape(3, 8)
+WEIGHTS = (np.arange(40, dtype=np.uint8) * 7).reshape(8, 5).view(np.int8)
+IMAGE = np.arange(100, dtype=np.uint8).reshape(1, 4, 5, 5)
+KERNEL = (np.arange(216, dtype=np.uint8) * 7).reshape(6, 4, 3, 3).view(np.int8)
+CODES = [np.array(0.1, np.float32), np.uint8(3)], [np.array(0.02, np.float32), np.int8(0)]
+RESULT = [np.array(0.5, np.float32), np.uint8(9)]
+CALLS: dict[str, list[Any]] = {
+    "QuantizeLinear": [np.linspace(-3, 40, 24, dtype=np.float32), *CODES[0]],
+    "QLinearMatMul": [STEPS, *CODES[0], WEIGHTS, *CODES[1], *RESULT],
+    "QLinearConv": [IMAGE, *CODES[0], KERNEL, *CODES[1], *RESULT],
+}
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.1, np.nan, np.inf, 1e-45])
+@pytest.mark.parametrize("op", CALLS)
+def test_scales_of_a_run_give_what_onnx_runtime_gives(op: str, scale: float) -> None:
+    """Whichever of the scales it is; the session goes on with right ones."""
+    names = [f"x{index}" for index in range(len(CALLS[op]))]
+    right = {name: np.asarray(value) for name, value in zip(names, CALLS[op], strict=True)}
+    ports = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in right.items()
+    ]
+    graph = helper.make_graph(
+        [node(op, " ".join(names))], "one", ports, [onnx.ValueInfoProto(name="y")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    peer = onnxruntime.InferenceSession(model.SerializeToString())
+    scales = [name for name, value in right.items() if value.dtype == np.float32 and not value.ndim]
+    wrong = [{**right, name: np.array(scale, np.float32)} for name in scales]
+    with Session(model, threads=1, cache_dir=None) as session:
+        for feeds in (*wrong, right):
+            [found], [expected] = session.run(None, feeds), peer.run(None, feeds)
+            np.testing.assert_array_equal(found, expected)

@@ -10,6 +10,7 @@ from typing import Any
 from optimizer.constants.originals import Original, Originals
 from vtensor.errors import (
     ModelError,
+    SegmentsNeededError,
     UnsupportedOperatorError,
     ValuesNeededError,
     VTensorError,
@@ -23,7 +24,7 @@ from vtensor.frontends.reader import Added, NodeRefused, Reader, attribute_value
 from vtensor.frontends.reference import reference_spelling
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, element_type
-from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
+from vtensor.frontends.values import deciding_inputs, foldable, shape_makers, waits
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS, info_of
@@ -169,15 +170,16 @@ class Problems:
 
     Attributes:
         missing: nodes whose operator VTensor lacks, by the operator's label.
-        refused: (node, reason) of each node that no ``Spelling`` of its operator can read, or whose
-            control flow is not decided before a run.
+        refused: (node, reason) of each node that no ``Spelling`` of its operator can read.
+        later: (node, reason) of each node that needs to know a value that a run computes.
     """
 
     missing: dict[str, list[NetworkNode]] = field(default_factory=dict)
     refused: list[tuple[NetworkNode, str]] = field(default_factory=list)
+    later: list[tuple[NetworkNode, str]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.refused)
+        return bool(self.missing or self.refused or self.later)
 
     def remain_with(self, known: Iterable[str], network: Network, facts: Facts) -> bool:
         """Return whether a problem remains if the values of the inputs ``known`` are given.
@@ -189,8 +191,12 @@ class Problems:
         nodes += [node for node, _ in self.refused]
         return not all(foldable(node, known, network, facts) for node in nodes)
 
-    def error(self, network: Network) -> UnsupportedOperatorError:
-        """Return one error that lists all nodes: first ``missing``, then ``refused``."""
+    def error(self, network: Network, facts: Facts) -> UnsupportedOperatorError:
+        """Return one error that lists all nodes: first ``missing``, then the others.
+
+        If there are nodes in ``later``, the error asks for segments: the other problems may come
+        from values that these nodes would compute.
+        """
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in network.opsets.items())
         lines = [f"{network.label} (opset {opsets}) cannot be loaded"]
         if self.missing:
@@ -201,9 +207,14 @@ class Problems:
                     for node in nodes
                 )
                 lines.append(f"    {label} : {len(nodes)} x, {names}")
-        if self.refused:
+        if self.refused or self.later:
             lines.append("  VTensor does not take these nodes:")
-            lines += [f"    {n.described} : {reason}" for n, reason in self.refused]
+            refused = *self.refused, *self.later
+            lines += [f"    {n.described} : {reason}" for n, reason in refused]
+        if self.later:
+            lines.append("  to fix: run it in a Session, which makes plans once values are known")
+            later = {(node.outermost or node).name: bool(node.origin) for node, _ in self.later}
+            return SegmentsNeededError("\n".join(lines), later, facts)
         lines.append("  to fix: export the model without them, or add the operators")
         return UnsupportedOperatorError("\n".join(lines))
 
@@ -231,6 +242,8 @@ class Builder:
         self._renames: dict[tuple[str, Names], VTensor] = {}
         self._problems = Problems()
         self._needed: dict[str, None] = {}
+        #: Whether the node that is read needs to know a value that a run computes.
+        self._asks = False
         self._taken = TakenNames(
             [*named.network.value_names(), *(node.name for node in named.network.nodes)]
         )
@@ -262,7 +275,7 @@ class Builder:
         ):
             raise self._values_needed(self._needed)
         if self._problems:
-            raise self._problems.error(self._network)
+            raise self._problems.error(self._network, self._facts)
         for name in self._network.outputs:
             self._output(name, (outputs or {}).get(name))
         return self._graph.seal()
@@ -288,7 +301,7 @@ class Builder:
             if not known:
                 self._problems.missing.setdefault(node.label, []).append(node)
         if self._problems:
-            raise self._problems.error(self._network)
+            raise self._problems.error(self._network, self._facts)
 
     def _nodes(self) -> None:
         """Add every node of the named network to the graph."""
@@ -326,6 +339,7 @@ class Builder:
             inputs = inputs or [*self._needed]  # the value depends on sizes that these decide
         if inputs:
             raise self._values_needed(inputs)
+        self._asks |= name in self._network.producers and name not in self._facts.static
 
     def _values_needed(self, names: Iterable[str]) -> ValuesNeededError:
         """Return the error that asks for the values of the inputs ``names``."""
@@ -397,16 +411,20 @@ class Builder:
         if not candidates and (inputs := self._deciding_inputs(node)):
             self._needed.update(dict.fromkeys(inputs))
             return self._add_stand_ins(node)
+        if not candidates and waits(node, self._network, self._facts):
+            self._problems.later.append((node, "its sizes are decided by computed values"))
+            return self._add_stand_ins(node)
         if not candidates and self._reference:
             last = reference_spelling(node, self._network, self._facts)
             candidates = [last] if last else []
         if not candidates and node.label in DECIDING:
             if not self._needed:  # else the values of inputs may decide it
-                self._problems.refused.append((node, undecided(node, self._facts)))
+                self._problems.later.append((node, undecided(node, self._facts)))
             return self._add_stand_ins(node)
         if not candidates:
             self._problems.missing.setdefault(node.label, []).append(node)
             return self._add_stand_ins(node)
+        self._asks = False
         local = local_names(naming, self._named.names)
         reasons, needed = [], False
         for spelling in candidates:
@@ -427,7 +445,9 @@ class Builder:
             return self._add_results(reader, results)
         if needed:
             return self._add_stand_ins(node)
-        self._problems.refused.append((node, "; ".join(dict.fromkeys(reasons))))
+        waiting = self._asks or any(spelling.counts for spelling in candidates)
+        found = self._problems.later if waiting else self._problems.refused
+        found.append((node, "; ".join(dict.fromkeys(reasons))))
         return self._add_stand_ins(node)
 
     def _deciding_inputs(self, node: NetworkNode) -> list[str]:
@@ -464,6 +484,8 @@ class Builder:
         except Exception as error:  # a fault of the spelling: the error names the node
             pass_signals(error)
             raise _spelling_error(self._network, node, error) from error
+        if unread := reader.unread():
+            raise reader.refuse(f"attribute {unread[0]!r} is unknown, or not supported with others")
         values = [read] if isinstance(read, VTensor) else list(read)
         results = {}
         for index, name in enumerate(node.proto.output):

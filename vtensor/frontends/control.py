@@ -146,11 +146,11 @@ def _branch(node: NetworkNode, graph: GraphProto, taken: TakenNames) -> list[Net
         text = f"delivers {counted(len(delivered), 'value')}, not {len(node.proto.output)}"
         raise ModelError(f"its graph {graph.name!r} {text}")
     outputs = [pair for pair in zip(delivered, node.proto.output, strict=False) if pair[1]]
-    splice.add([*_constants(graph), *graph.node], {}, outputs)
+    splice.add([*constants_of(graph), *graph.node], {}, outputs)
     return splice.nodes(node.outputs, node.opsets)
 
 
-def _constants(graph: GraphProto) -> list[NodeProto]:
+def constants_of(graph: GraphProto) -> list[NodeProto]:
     """Return a ``Constant`` node for each initializer of a graph."""
     return [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
 
@@ -241,7 +241,7 @@ class _Loop:
         splice = Splice(self.node, taken, f"{before.number}/")
         constant = [node for node in self.body.node if _is_constant(node)]
         others = [node for node in self.body.node if not _is_constant(node)]
-        constants = [*_constants(self.body), *constant]
+        constants = [*constants_of(self.body), *constant]
         weights = before.weights if before.number else splice.add(constants, {})
         inputs = dict(zip((v.name for v in self.body.input), self.given(splice), strict=False))
         names = splice.add(others, {**weights, **inputs})

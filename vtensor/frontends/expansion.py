@@ -28,7 +28,7 @@ from vtensor.frontends.network import Network, NetworkNode, needed
 from vtensor.frontends.output_types import made_types
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.tensors import Array, sizes_of
-from vtensor.frontends.values import shape_makers
+from vtensor.frontends.values import shape_makers, waits
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import replace
 
@@ -197,8 +197,8 @@ def _parts(
         if (iterations := decide(node, facts, taken)) is not None:
             return iterations
         function = function_of(node, done, facts)
-        if function is None or shape_makers(node, done, facts):
-            return None  # it may still be folded once the values of inputs are known
+        if function is None or shape_makers(node, done, facts) or waits(node, done, facts):
+            return None  # it may still be folded once values are known
         return call(node, function, taken)
     except Exception as error:  # ModelError, or any error of a missing or malformed graph
         pass_signals(error)

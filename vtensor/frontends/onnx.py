@@ -10,9 +10,16 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from libdesc.registry import ready
-from vtensor.errors import EdgesNeeded, InputError, ModelError, ValuesNeededError, VTensorError
+from vtensor.errors import (
+    EdgesNeeded,
+    InputError,
+    ModelError,
+    SegmentsNeededError,
+    ValuesNeededError,
+    VTensorError,
+)
 from vtensor.frontends.files.stored import stored_graph
-from vtensor.frontends.network import InputType, Source, read_network
+from vtensor.frontends.network import InputType, Network, Source, read_network
 from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.language.cached import cached_property
 from vtensor.language.graph import Graph
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from vtensor.frontends.builder import NamedNetwork
     from vtensor.frontends.files.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
+    from vtensor.frontends.segments import Cut
 
 #: The size that takes the place of an open one when operators compute sizes. It is 2**5, since
 #: networks for images halve sizes five times.
@@ -191,10 +199,20 @@ class Model:
         ``names`` are in ``overridable``. The result shares arrays and nodes with this model, but
         nothing that was computed from the defaults.
         """
+        return self.part(self._network.overriding(names))
+
+    @property
+    def network(self) -> Network:
+        """The model's nodes, constants, inputs and outputs."""
+        return self._network
+
+    def part(self, network: Network) -> Model:
+        """Return a model of another network made of this one's nodes, with nothing computed."""
         model = copy(self)
-        model._network = self._network.overriding(names)
+        model._network = network
         model._deciding, model._earlier, model.differences = {}, {}, {}
         model.text = model.stored = None
+        model._own_sizes = False
         model.__dict__.pop("_symbolic", None)
         return model
 
@@ -215,6 +233,22 @@ class Model:
         except ValuesNeededError as error:
             self._deciding.update(dict.fromkeys(error.names))
             raise
+
+    def cut(self, error: SegmentsNeededError) -> Cut:
+        """Return the parts into which the model is cut, so that segments of a run know values.
+
+        Args:
+            error: the error of ``graph``.
+
+        Raises:
+            SegmentsNeededError: ``error`` itself, if its nodes need no value that a run computes.
+        """
+        from vtensor.frontends.segments import cut
+
+        parts = cut(self, error.nodes, error.facts)
+        if parts is None:
+            raise error
+        return parts
 
     def _graph(self, shapes: Shapes, values: Values) -> Graph:
         """Return the graph for given sizes and values of inputs.
@@ -282,7 +316,11 @@ class Model:
         return self._built(named_of, outputs)
 
     def traced(
-        self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        values: Values,
+        elements: Mapping[str, Sequence[int]],
+        trace: Trace,
     ) -> Graph | None:
         """Return the graph as ``graph`` makes it, but for the symbolic sizes of a trace.
 
@@ -293,6 +331,7 @@ class Model:
         Args:
             shapes: sizes of inputs, symbolic or not.
             values: values of inputs, which become constants.
+            elements: for those of these values that have symbolic elements, their elements.
             trace: the trace of the symbolic sizes; rows are added to it.
 
         Raises:
@@ -321,7 +360,8 @@ class Model:
                 if declared is not None and (same != size or size > MAX_BYTES):
                     return None  # ``graph`` says why
                 symbols[str(declared)] = size
-        return traced_graph(earlier, sizes, checked, self._reference, self._promised(), trace)
+        known = checked, elements
+        return traced_graph(earlier, sizes, known, self._reference, self._promised(), trace)
 
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]

@@ -19,6 +19,7 @@ from optimizer.constants.originals import Original, array_of
 from vtensor.errors import DimError, GraphError, ModelError, UnsupportedOperatorError
 from vtensor.frontends.computing import run_definition
 from vtensor.frontends.files.external import DataFiles
+from vtensor.frontends.folding import schema_of
 from vtensor.frontends.naming import Names
 from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.tensors import Array, element_type, tensor_array
@@ -128,6 +129,7 @@ class Reader:
         read_attribute: returns an attribute's value, given its name and a default.
         added: the operators that the spelling has added.
         constants: the constants that the spelling has asked for, by the ``id`` of their VTensors.
+        attributes_read: the names of the attributes that the spelling has asked for.
     """
 
     node: NetworkNode
@@ -137,6 +139,7 @@ class Reader:
     read_attribute: Callable[[str, Any], Any]
     added: list[Added] = field(default_factory=list)
     constants: dict[int, Constant] = field(default_factory=dict)
+    attributes_read: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.name = self.node.name
@@ -148,7 +151,17 @@ class Reader:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute's value, or the default if it is absent."""
+        self.attributes_read.add(name)
         return self.read_attribute(name, default)
+
+    def unread(self) -> list[str]:
+        """Return the names of the node's attributes that its ``Spelling`` has not asked for.
+
+        Empty for operators that ONNX defines: ONNX's checker knows their attributes.
+        """
+        given = [attribute.name for attribute in self.node.proto.attribute]
+        new = [name for name in given if name not in self.attributes_read]
+        return new if new and schema_of(self.node) is None else []
 
     def element_type(self, name: str) -> str:
         """Return the element type that attribute ``name`` gives by its ONNX number.

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
 
+#: ONNX's numbers of these element types.
+_INTEGER_TYPES = (7, 6, 9)
+
 if TYPE_CHECKING:  # these import ONNX, which is loaded with the first model
     from vtensor.frontends.folding import Facts, Leaves
     from vtensor.frontends.network import Network, NetworkNode
@@ -56,6 +59,47 @@ def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]
     return leaves if all(leaves_of_inputs) and numbers else []
 
 
+def waits(node: NetworkNode, network: Network, facts: Facts) -> bool:
+    """Return whether a node decides sizes and can be computed once values of a run are known.
+
+    Its inputs are then small, and a run computes at least one of them. Such a node is computed
+    between two segments of a run.
+    """
+    sizes = [facts.sizes(name) for name in node.outputs]
+    if all(known is not None and None not in known for known in sizes) or not _folds(node):
+        return False
+    open_inputs = [name for name in node.inputs if name not in facts.static]
+    computed = any(name in network.producers for name in open_inputs)
+    return computed and all(_small(name, facts) for name in open_inputs)
+
+
+def is_arithmetic(node: NetworkNode, facts: Facts) -> bool:
+    """Return whether a node computes small integers from as many or fewer small integers.
+
+    Each segment that reads such values computes them itself, so that the sizes in it depend on the
+    fewest values.
+    """
+    inputs = [name for name in node.inputs if name not in facts.static]
+    names = [*inputs, *node.outputs]
+    if not all(_integers(name, facts) and _small(name, facts) for name in names):
+        return False
+    most = max(_count(name, facts) for name in node.outputs)
+    return _folds(node) and all(_count(name, facts) <= most for name in inputs)
+
+
+def _integers(name: str, facts: Facts) -> bool:
+    """Return whether a value has known sizes and integers as its elements."""
+    kind, sizes = facts.types.get(name), facts.sizes(name)
+    if kind is None or sizes is None or None in sizes:
+        return False
+    return kind.tensor_type.elem_type in _INTEGER_TYPES
+
+
+def _count(name: str, facts: Facts) -> int:
+    """Return the number of elements of a value of known sizes."""
+    return prod(size or 0 for size in facts.sizes(name) or ())
+
+
 def foldable(node: NetworkNode, known: Iterable[str], network: Network, facts: Facts) -> bool:
     """Return whether a node's outputs depend only on the inputs ``known`` and on constants."""
     leaves = [_leaves(name, network, facts) for name in node.outputs]
@@ -81,9 +125,9 @@ def _leaves(name: str, network: Network, facts: Facts) -> Leaves:
         if value in facts.static or value in known:
             waiting.pop()
             continue
-        node = network.producers[value]
-        inputs = [each for each in node.inputs if each not in facts.static]
-        if not _folds(node):
+        node = network.producers.get(value)
+        inputs = [each for each in node.inputs if each not in facts.static] if node else []
+        if node is None or not _folds(node):
             known[value] = None
         elif fresh := [each for each in inputs if each not in known]:
             waiting += fresh

@@ -203,6 +203,15 @@ class Naming(Protocol):
 Write = Callable[[NodeWriter, Any], None]
 
 
+#: Returns the axis along which an output has what a run finds, by the output's index; called with a
+#: function that returns a node's attribute, or a default.
+Counts = Callable[[Callable[[str, Any], Any]], Mapping[int, int]]
+
+#: The domain of the operators that deliver outputs of the largest size, and the number of what they
+#: have found as one more output.
+COUNTED = "vtensor"
+
+
 class Ahead(NamedTuple):
     """How a node is computed before a run, if all that its inputs depend on is constants and open
     sizes.
@@ -239,6 +248,9 @@ class Spelling:
             more memory, and a library may have a kernel for its inputs. None if it never does.
         rank: returns the rank of the node's output 0, for operators that ONNX's inference does not
             know.
+        counts: if only a run knows how much the operator finds: called with a function that returns
+            an attribute, it returns the axis along which an output has what is found, by the
+            output's index. None for other operators.
     """
 
     op_type: str
@@ -250,14 +262,26 @@ class Spelling:
     ahead: Ahead | None = None
     kept: Callable[[Sequence[str]], bool] | None = None
     rank: Callable[[Naming], int] | None = None
+    counts: Counts | None = None
 
 
-def read_elsewhere(node: NodeReader) -> VTensor:
-    """Raise the error that this node cannot be read.
+@dataclass(frozen=True)
+class Refusal:
+    """The ``read`` of a spelling that refuses every node.
 
-    It is the ``read`` of all spellings that are used for writing only.
+    Attributes:
+        reason: why.
     """
-    raise node.refuse("another operator's spelling reads it")
+
+    reason: str
+
+    def __call__(self, node: NodeReader) -> VTensor:
+        """Raise the error that this node cannot be read."""
+        raise node.refuse(self.reason)
+
+
+#: The ``read`` of all spellings that are used for writing only.
+read_elsewhere = Refusal("another operator's spelling reads it")
 
 
 def written(op_type: str, since: int, write: Write) -> Spelling:
@@ -271,3 +295,30 @@ def written(op_type: str, since: int, write: Write) -> Spelling:
         write: adds ONNX nodes for an instance of the operator.
     """
     return Spelling(op_type, since, read_elsewhere, lambda _: None, write=write)
+
+
+def _refuse_to_count(node: NodeReader) -> VTensor:
+    """Raise the error that only a run knows how much an operator finds."""
+    raise node.refuse("only a run knows the sizes of its outputs")
+
+
+def counted(
+    op_type: str,
+    since: int,
+    read: Callable[[NodeReader], Sequence[VTensor]],
+    counts: Counts,
+) -> tuple[Spelling, Spelling]:
+    """Return the spellings of an operator of which only a run knows how much it finds.
+
+    The node of a model becomes one of the domain ``COUNTED``, with one more output, the number of
+    what is found, and a slice by that number of each output of ``counts``.
+
+    Args:
+        op_type, since, read, counts: the arguments of ``Spelling``; ``read`` reads the node of the
+            domain ``COUNTED``.
+    """
+    own = f"{COUNTED}::{op_type}"
+    return (
+        Spelling(op_type, since, _refuse_to_count, lambda _: None, counts=counts),
+        Spelling(own, 1, read, lambda _: None),
+    )

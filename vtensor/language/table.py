@@ -184,6 +184,8 @@ class OperatorTable(UserDict[str, OperatorInfo]):
             for info in sorted(operators, key=lambda op: self.index.places.get(op.name, last)):
                 for spelling in info.read_as:
                     spelled.setdefault(spelling.op_type, []).append(spelling)
+            for known in spelled.values():  # last those that need a run to know sizes
+                known.sort(key=lambda spelling: spelling.counts is not None)
             self._spelled = operators, spelled
         candidates = self._spelled[1].get(op_type, ())
         return [each for each in candidates if each.since <= opset <= (each.until or opset)]

@@ -5,15 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ptensor.background_work import in_front
-from vtensor.errors import DimError, InputError, LockError, ResolutionError, SessionClosedError
+from vtensor.errors import (
+    DimError,
+    InputError,
+    LockError,
+    ResolutionError,
+    SegmentsNeededError,
+    SessionClosedError,
+)
 from vtensor.language.process.forks import OwnLock
 from vtensor.runtime.cache.plans import SavedPlans
-from vtensor.runtime.execution.delivery import Result
+from vtensor.runtime.execution.delivery import Result, handed_on
 from vtensor.runtime.execution.executor import check_running
 from vtensor.runtime.execution.origin import IN_MEMORY
 from vtensor.runtime.execution.plan import Plan
@@ -23,10 +31,12 @@ from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.store import PlanStore
 from vtensor.runtime.recording.workspace import Workspace
+from vtensor.runtime.segments import Segments
 from vtensor.storage.budget import memory_errors, ran_out
 from vtensor.storage.inputs import Array, Feed, Port, check_names, check_out, feed_of, memory_of
 
 if TYPE_CHECKING:
+    from vtensor.frontends.onnx import Model
     from vtensor.language.graph import Graph
     from vtensor.runtime.execution.binding import Binding
     from vtensor.runtime.execution.direct import DirectRequest
@@ -80,6 +90,8 @@ class Runner:
         self._thread = _ThreadState()
         #: Runners with overridden initializers, by the names of these, most recent last.
         self._overriding: dict[frozenset[str], Runner] = {}
+        #: The parts of a model whose nodes need to know values that a run computes.
+        self._segments: Segments | None = None
         if declared and source.static:
             try:
                 self._last_run = self.plans.declared(), {}
@@ -126,6 +138,7 @@ class Runner:
         Raises:
             InputError: there is no plan yet.
         """
+        self._check_whole()
         before = self.plan
         plan = self._store_of(before).settled(before)
         self._thread.last_run = self._last_run = plan, self.copied
@@ -137,13 +150,24 @@ class Runner:
         Raises:
             InputError: the plan delivers values other than outputs, or was dropped.
         """
+        self._check_whole()
         return self._store_of(plan).made_of(plan)
+
+    def _check_whole(self) -> None:
+        """Raise InputError if the model runs in segments, which have no plan in common."""
+        if self._segments is not None:
+            raise InputError(
+                "this model runs in segments, since nodes have to know values that a run computes; "
+                "lock, profile, frontier and bind take models of one plan\n"
+                "  to fix: call run; session.plans has the plans of all segments"
+            )
 
     def _store_of(self, plan: Plan) -> PlanStore:
         """Return the store of plans that has ``plan``: that of this runner, or that of a runner for
         overridden initializers (constants given as inputs).
         """
-        plans = [self.open(), *(runner.plans for runner in [*self._overriding.values()])]
+        others = *self._overriding.values(), *self.parts
+        plans = [self.open(), *(runner.plans for runner in others)]
         return next(
             (store for store in plans if store is not None and store.has(plan)), self.open()
         )
@@ -331,12 +355,79 @@ class Runner:
             outputs, inputs, out, times: the arguments of ``run``.
             strictly: True runs the strict plan at once.
         """
-        results = in_front(partial(self._plan_and_run, outputs, inputs, out, times, strictly))
+        if self._segments is None:
+            try:
+                results = in_front(
+                    partial(self._plan_and_run, outputs, inputs, out, times, strictly)
+                )
+            except SegmentsNeededError as error:
+                self._cut(error)
+        if self._segments is not None:
+            return self._run_segments(self._segments, outputs, inputs, out)
         return (
             self._run_checked(outputs, inputs, out, None, strictly=True)
             if results is None
             else results
         )
+
+    def _cut(self, error: SegmentsNeededError) -> None:
+        """Cut the model into segments, each of which knows the values that earlier ones compute.
+
+        Raises:
+            SegmentsNeededError: ``error`` itself, if values are not what its nodes need, or the
+                session has a lock file.
+        """
+        if self._options.lock is not None:
+            raise error
+        parts = self.open().source.cut(error)
+        with self._making.here:
+            if self._segments is None:
+                self._segments = Segments(parts, self._part, self.workspace.max_bytes)
+        if self.plans is None:
+            self.close()
+
+    def _part(self, model: Model) -> Runner:
+        """Return the runner of a part of the model."""
+        source = self.open().source.part(model)
+        names = {port.name for port in (*source.inputs, *source.outputs)}
+        entry, delivery = (
+            {name: layout for name, layout in layouts.items() if name in names}
+            for layouts in (self._options.entry, self._options.delivery)
+        )
+        options = replace(self._options, entry=entry, delivery=delivery)
+        return Runner(source, options, self.workspace, declared=False)
+
+    def _run_segments(
+        self,
+        segments: Segments,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None,
+    ) -> list[Result]:
+        """Check the arrays, run the segments, and return the outputs.
+
+        Args:
+            segments: the model's parts.
+            outputs, inputs, out: the arguments of ``run``.
+        """
+        wanted = self.open().source.wanted(outputs)
+        check_names(inputs, self.inputs)
+        feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
+        into = check_out(out, self.outputs, wanted)
+        arrays = {name: feed.values(feed.dims) for name, feed in feeds.items()}
+        with self._released_if_closed():
+            values = segments.run(wanted, arrays, self.inputs)
+        for runner in self.parts:
+            self._adopt_last_run(runner)
+        return [handed_on(name, values[name], into.get(name)) for name in wanted]
+
+    @property
+    def parts(self) -> list[Runner]:
+        """The runners of a model's parts in the order in which they run; only this one if the
+        model is not cut.
+        """
+        segments = self._segments
+        return [self] if segments is None else [p for r in segments.runners for p in r.parts]
 
     def _plan_and_run(
         self,
@@ -429,8 +520,14 @@ class Runner:
         feeds = {port.name: memory_of(inputs[port.name], port) for port in self.inputs}
         wanted = [port.name for port in self.outputs]
         into = check_out(outputs, self.outputs, wanted)
+        self._check_whole()
         with self._released_if_closed():
-            plan, _ = plans.find(feeds, wanted)
+            try:
+                plan, _ = plans.find(feeds, wanted)
+            except SegmentsNeededError as error:
+                self._cut(error)
+                self._check_whole()
+                raise
             plan = plans.settled(plan)  # the binding keeps this plan, so a better one is made first
             plans.has_run()  # runs of a binding do not queue the saving of choices
         plan.check_out(into)
@@ -465,8 +562,9 @@ class Runner:
     def _close(self) -> None:
         plans, self.plans = self.plans, None
         lingering = [] if plans is None else plans.close()
-        others, self._overriding = self._overriding, {}
-        for other in others.values():
+        others, self._overriding = [*self._overriding.values()], {}
+        segments, self._segments = self._segments, None
+        for other in [*others, *(segments.runners if segments is not None else ())]:
             other._close()
         self.workspace = self.workspace.closed()
         self._requests, self._direct = [], None
@@ -477,7 +575,7 @@ class Runner:
 
     def forget(self) -> None:
         """Close the stores of plans without waiting; bindings keep their plans."""
-        for runner in (self, *self._overriding.values()):
+        for runner in (*self.parts, *self._overriding.values()):
             if runner.plans is not None:
                 runner.plans.close()
 

@@ -284,6 +284,18 @@ class Session(OneProcess):
         """
         return self._runner.plan
 
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans of the last run, in the order in which they ran: one for each segment.
+
+        A model runs in several segments if nodes have to know values that a run computes: sizes
+        that data decide, or what control flow runs. ``plan`` is the last one.
+
+        Raises:
+            InputError: the network has symbolic sizes and nothing has run yet.
+        """
+        return [part.plan for part in self._runner.parts if part.last_run] or [self.plan]
+
     def lock(self) -> Lock:
         """Return the plan of the last run as a lock file: the choice for each node, with reasons.
 
@@ -313,7 +325,8 @@ class Session(OneProcess):
         """The conversions of the last run with their reasons: the Transforms of its plan, and the
         inputs and outputs that were copied (``copied``).
         """
-        return [*self.plan.conversions, *self._runner.copied.values()]
+        of_plans = [row for plan in self.plans for row in plan.conversions]
+        return [*of_plans, *self._runner.copied.values()]
 
     @property
     def copied(self) -> frozenset[str]:

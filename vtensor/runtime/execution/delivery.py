@@ -12,6 +12,8 @@ from ptensor.buffer import ArrayStorage, Buffer, TensorStorage, fresh
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from resolver.values import Value
+from vtensor.errors import InputError
+from vtensor.language.dtype import from_numpy
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 
@@ -51,6 +53,21 @@ class Result:
         tensor = VTensor(self.dtype, part.extents, Option(name=self.name))
         tensor.storage = ArrayStorage(part.array, part.extents, part.layout)
         return tensor
+
+
+def handed_on(name: str, array: Array, into: Array | None) -> Result:
+    """Return an array as an output of a run, copied to the caller's array if there is one.
+
+    Raises:
+        InputError: the caller's array has another shape.
+    """
+    if into is not None:
+        if into.shape != array.shape:
+            raise InputError(f"out {name!r} is {into.shape}, and the output is {array.shape}")
+        np.copyto(into, array)
+    dims = {f"D{axis}": size for axis, size in enumerate(array.shape)}
+    part = Part(np.asarray(array, order="C"), Layout.plain(dims), dims)
+    return Result(name, from_numpy(array.dtype), part, into, copied=into is not None)
 
 
 @dataclass(frozen=True)

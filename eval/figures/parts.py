@@ -1,0 +1,141 @@
+"""Why a network is faster or slower: the parts of the difference from the baseline.
+
+``python -m eval.figures.parts``. The layout-aware baseline and VTensor run in turns in one process,
+with a clock around each step. The parts are conversions that are gone, conversions that are new or
+stay, kernels that run in another layout and take less or more time, and gaps between steps. They
+are means over the half of the pairs in the middle, so that they add up to *difference*; *off* is
+how far this is from the median over all pairs, as a share of a run. A kernel is slower or faster if
+the 95 % interval of its difference excludes 0. *converting* is the share of a run that conversions
+take. Clocks and their gaps are part of all times here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+import typer
+
+from eval.drawing import COLOURS, drawn
+from eval.experiment import Scope, Store, command
+from eval.figures.timing import caps
+from eval.markdown import milliseconds, percent, picture, table, told
+from eval.processes import measure as run_process
+from eval.store import Row
+
+NAME = "parts"
+TITLE = "Where the difference comes from"
+KEY = ("network", "cap", "mix", "level", "threads")
+#: VTensor with the paper's passes, and with every pass.
+LEVELS = ("ewo", "all")
+#: The caps that are explained: the paper's machine, and the next one.
+CAPS = ("sse41", "avx2", "max")
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Take the networks apart whose rows the store lacks, in a process for each cap and mix."""
+    kept, todo = store.table(NAME, KEY, of_one_commit=True), list[tuple[str, str, str]]()
+    for cap in caps(scope):
+        for network in scope.networks:
+            for mix in scope.mixes if cap in CAPS else ():
+                about = {"network": network, "cap": cap, "mix": mix, "threads": scope.threads}
+                if store.missing(kept, [{**about, "level": level} for level in LEVELS]):
+                    todo.append((cap, network, mix))
+    for count, (cap, network, mix) in enumerate(todo):
+        if store.late:
+            return
+        store.advance(f"parts of {network}, {cap}, {mix}", count, len(todo))
+        numbers = scope.size or 0, scope.threads, scope.pairs, scope.seconds
+        arguments = (cap, network, mix, ",".join(LEVELS), *map(str, numbers))
+        rows = list[Row]()
+        run_process("eval.figures.parted", arguments, rows.append)
+        kept.add({**row, "threads": scope.threads} for row in rows)
+
+
+def section(store: Store) -> Iterator[str]:
+    """Yield for each cap and mix a table of the parts, and a plot of those of the paper's passes.
+
+    A list names the kernels that are slower, where fewer conversions make a network slower.
+    """
+    rows = list(store.table(NAME, KEY))
+    yield told(__doc__)
+    for cap, mix in dict.fromkeys((row["cap"], row["mix"]) for row in rows):
+        inner = [row for row in rows if (row["cap"], row["mix"]) == (cap, mix)]
+        heads = ["network, level", "pairs", "baseline, ms", "difference, ms", "off"]
+        heads += [*inner[0]["parts_ns"], "converting before", "after"]
+        yield f"**{cap}, {mix}**, ms:"
+        yield table(heads, map(_line, inner))
+        plot([row for row in inner if row["level"] == LEVELS[0]], store, f"{NAME}_{cap}_{mix}")
+        yield picture(f"{NAME}_{cap}_{mix}", f"parts of the difference, {cap}, {mix}")
+        if lines := [text for row in inner if (text := _reason(row))]:
+            yield "Slower than the baseline:\n\n" + "\n".join(lines)
+
+
+def off(row: Row) -> float:
+    """Return how far the sum of a row's parts is from the median difference, as a share of a run.
+
+    >>> off({"parts_ns": {"gaps": 2.0}, "before_ns": 100.0, "ratio": [1.03, 1.0, 1.1]})
+    0.01
+    """
+    parts, median = sum(row["parts_ns"].values()) / row["before_ns"], row["ratio"][0] - 1
+    return round(abs(float(parts) - float(median)), 6)
+
+
+def _line(row: Row) -> Sequence[object]:
+    before, after = row["converting_ns"]
+    return [
+        f"{row['network']}, {row['level']}",
+        row["pairs"],
+        milliseconds(row["before_ns"] / 1e9),
+        milliseconds((row["after_ns"] - row["before_ns"]) / 1e9),
+        percent(off(row)),
+        *(milliseconds(ns / 1e9) for ns in row["parts_ns"].values()),
+        percent(before / row["before_ns"]),
+        percent(after / row["after_ns"]),
+    ]
+
+
+def _reason(row: Row) -> str:
+    """Return the kernels that make a network slower; empty if it is not shown to be slower."""
+    if row["ratio"][1] <= 1:
+        return ""
+    slower = ", ".join(_kernel(kernel) for kernel in row["slower"][:4])
+    low, high = (percent(end - 1) for end in row["ratio"][1:])
+    return f"- {row['network']}, {row['level']}, by {low} to {high}: {slower or 'no one kernel'}"
+
+
+def _kernel(kernel: Mapping[str, object]) -> str:
+    before, after = (float(str(kernel[key])) / 1e6 for key in ("before_ns", "after_ns"))
+    return f"`{kernel['node']}` ({kernel['layouts']}) {before:.2f} to {after:.2f} ms"
+
+
+def plot(rows: Sequence[Row], store: Store, name: str) -> None:
+    """Draw stacked bars for each network: parts that save time below 0, parts that cost it above.
+
+    Args:
+        rows: a row for each network.
+        store: the folder of results.
+        name: the name of the plot's files.
+    """
+    if not rows:
+        return
+    with drawn(store.folder / name, size=(9, 4)) as [axes]:
+        places = range(len(rows))
+        ends = {True: [0.0] * len(rows), False: [0.0] * len(rows)}
+        for part, colour in zip(rows[0]["parts_ns"], COLOURS, strict=False):
+            for place, row in zip(places, rows, strict=True):
+                share = 100 * row["parts_ns"][part] / row["before_ns"]
+                base = ends[share > 0]
+                label = part if place == 0 else f"_{part}"
+                axes.bar(place, share, 0.7, bottom=base[place], color=colour, label=label)
+                base[place] += share
+        whole = [100 * (row["after_ns"] / row["before_ns"] - 1) for row in rows]
+        axes.plot(places, whole, "kD", markersize=4, label="all together")
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.set_xticks(places, [row["network"] for row in rows], rotation=30, ha="right")
+        axes.set_ylabel("% of the baseline's time")
+        axes.legend(fontsize=7, ncols=3)
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

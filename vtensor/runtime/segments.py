@@ -1,0 +1,355 @@
+"""Runs of a model in segments: each knows the values that earlier segments have computed.
+
+A segment is a model with plans of its own. Values are handed on as arrays, which later segments
+read in place. Between two segments, nodes of control flow run: a branch is chosen, or the body of a
+loop runs turn by turn; their graphs are models, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from vtensor.errors import BudgetError, InputError
+from vtensor.language.dtype import from_numpy, numpy_dtype
+from vtensor.language.process.forks import OwnLock
+from vtensor.storage.budget import REMEDY
+from vtensor.storage.inputs import Array, Port
+
+if TYPE_CHECKING:
+    from vtensor.frontends.onnx import Model
+    from vtensor.frontends.segments import Control, Cut, Kind
+
+Arrays = dict[str, Array]
+
+
+class PartRunner(Protocol):
+    """The runner of a part of a model; its parts are those of a part that is cut again."""
+
+    inputs: list[Port]
+    outputs: list[Port]
+
+    def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, object], /) -> list[Array]:
+        """Run the part and return its outputs, in order."""
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        """The runners of the parts that this part is cut into; only this one if it is not cut."""
+
+    def _close(self) -> None:
+        """Release plans, weights and memory."""
+
+
+RunnerOf = Callable[["Model"], PartRunner]
+
+
+class Segments:
+    """The parts of a model that is cut where nodes need to know computed values.
+
+    Args:
+        parts: the parts.
+        runner_of: makes the runner of a part.
+        max_bytes: the most bytes of the values that a loop collects.
+    """
+
+    def __init__(self, parts: Cut, runner_of: RunnerOf, max_bytes: int) -> None:
+        self._parts, self._runner_of, self._making = parts, runner_of, OwnLock()
+        self._first = None if parts.first is None else runner_of(parts.first)
+        self._controls = [_runs(control, runner_of, max_bytes) for control in parts.controls]
+        self._rest: PartRunner | None = None
+
+    @property
+    def runners(self) -> Iterator[PartRunner]:
+        """The runners of all parts, in the order in which they run."""
+        if self._first is not None:
+            yield self._first
+        for control in self._controls:
+            yield from control.runners.values()
+        if self._rest is not None:
+            yield self._rest
+
+    def run(self, wanted: Sequence[str], inputs: Arrays, ports: Iterable[Port]) -> Arrays:
+        """Run the parts and return at least the values ``wanted``, by name.
+
+        Args:
+            wanted: names of values.
+            inputs: the arrays of all inputs.
+            ports: the inputs' ports.
+        """
+        values, kinds = dict(inputs), {port.name: _kind_of(port) for port in ports}
+        missing = dict.fromkeys(wanted)
+        if self._first is not None:
+            outputs = {port.name: port for port in self._first.outputs}
+            values |= _run(self._first, [*outputs], values)
+            kinds |= {name: _kind_of(port) for name, port in outputs.items()}
+        for control in self._controls:
+            values |= control.run(values, kinds)
+        live = {name: kinds.get(name, (_dtype(values[name]), None)) for name in self._parts.live}
+        remaining = [name for name in missing if name not in values]
+        if remaining:
+            if self._rest is None:
+                with self._making.here:
+                    self._rest = self._rest or self._runner_of(self._parts.rest_of(live))
+            values |= _run(self._rest, remaining, values)
+        return values
+
+
+def _run(runner: PartRunner, outputs: Sequence[str], values: Mapping[str, Array]) -> Arrays:
+    """Run a part on the values that it reads, and return its outputs by name."""
+    inputs = {port.name: values[port.name] for port in runner.inputs}
+    return dict(zip(outputs, runner.run(outputs, inputs), strict=True))
+
+
+def _kind_of(port: Port) -> Kind:
+    """Return the type of a port's value."""
+    return port.dtype, None if port.any_rank else tuple(port.shape)
+
+
+def _dtype(array: Array) -> str:
+    return from_numpy(array.dtype)
+
+
+class _Branch:
+    """A node of control flow that runs one of its graphs, by the value of its input.
+
+    Args:
+        control: the node.
+        runner_of: makes the runner of a graph.
+        max_bytes: the most bytes of the values that a loop collects.
+
+    Attributes:
+        runners: the runners of the graphs that have run, by the name of the graph's attribute.
+    """
+
+    def __init__(self, control: Control, runner_of: RunnerOf, max_bytes: int) -> None:
+        self.control, self._runner_of, self.max_bytes = control, runner_of, max_bytes
+        self.runners: dict[str, PartRunner] = {}
+        self._making = OwnLock()
+
+    def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
+        """Run the node and return its outputs by name.
+
+        Args:
+            values: the values that exist, by name.
+            kinds: the types of those of them whose rank is known.
+        """
+        [condition] = self.given(values)
+        chosen = "then_branch" if self.number(condition, "condition") else "else_branch"
+        results = self.results(chosen, {}, values, kinds)
+        return self.named(results)
+
+    def given(self, values: Mapping[str, Array]) -> list[Array | None]:
+        """Return the node's inputs, in order; None for one that is left out."""
+        return [self.value(name, values) if name else None for name in self.control.inputs]
+
+    def value(self, name: str, values: Mapping[str, Array]) -> Array:
+        """Return a value that the node reads."""
+        constant = self.control.constant(name)
+        return values[name] if constant is None else np.asarray(constant)
+
+    def named(self, results: Iterable[Array]) -> Arrays:
+        """Return the node's outputs by name."""
+        return {n: row for n, row in zip(self.control.outputs, results, strict=False) if n}
+
+    def number(self, array: Array | None, what: str) -> int:
+        """Return the only element of an array that decides what runs.
+
+        Raises:
+            InputError: it has another number of elements.
+        """
+        if array is None or array.size != 1:
+            sizes = "absent" if array is None else array.shape
+            raise InputError(f"{self.described}: its {what} must be one number: {sizes}")
+        return int(array.reshape(()).item())
+
+    @property
+    def described(self) -> str:
+        """The operator and the name of the node, for errors."""
+        return self.control.node.described
+
+    def results(
+        self,
+        attribute: str,
+        own: Arrays,
+        values: Mapping[str, Array],
+        kinds: Mapping[str, Kind],
+    ) -> list[Array]:
+        """Run one of the node's graphs and return its outputs, in order.
+
+        Args:
+            attribute: the attribute that holds the graph.
+            own: the values of the graph's own inputs, by name.
+            values: the outer values, by name.
+            kinds: the types of those of them whose rank is known.
+        """
+        runner = self.runners.get(attribute)
+        if runner is None:
+            with self._making.here:
+                runner = self.runners.get(attribute)
+                if runner is None:
+                    outer = {name: values[name] for name in self.control.captured(attribute)}
+                    types: dict[str, Kind] = {}
+                    types |= {name: (_dtype(array), None) for name, array in (outer | own).items()}
+                    types |= {name: kinds[name] for name in outer if name in kinds}
+                    runner = self._runner_of(self.control.body(attribute, types))
+                    self.runners[attribute] = runner
+        outputs = [value.name for value in self.control.attributes[attribute].output]
+        results = _run(runner, list(dict.fromkeys(outputs)), {**values, **own})
+        return [results[name] for name in outputs]
+
+
+class _Loop(_Branch):
+    """An ONNX Loop whose body runs turn by turn.
+
+    Attributes:
+        heads: the number of the body's outputs before its states: one, the condition.
+    """
+
+    heads = 1
+
+    def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
+        """Run the loop and return its outputs by name; the arguments are those of a branch.
+
+        Raises:
+            BudgetError: the values that its outputs stack take more than ``max_bytes``.
+        """
+        body, inputs = self.control.attributes["body"], self.given(values)
+        names = [value.name for value in body.input]
+        limit, condition, states, scanned = self.begin(inputs)
+        rows: list[list[Array]] = [[] for _ in range(len(body.output) - self.heads - len(states))]
+        number = held = 0
+        while condition and (limit is None or number < limit):
+            given = [*self.ahead(number), *states, *self.slices(scanned, number)]
+            results = self.results("body", dict(zip(names, given, strict=True)), values, kinds)
+            if self.heads:
+                condition = bool(self.number(results[0], "condition"))
+            end = self.heads + len(states)
+            states, number = results[self.heads : end], number + 1
+            for row, array in zip(rows, results[end:], strict=True):
+                row.append(array)
+                held += array.nbytes
+            if held > self.max_bytes:
+                raise BudgetError(
+                    f"{self.described}: its outputs take {held} bytes after {number} turns, "
+                    f"the budget is {self.max_bytes}\n  to fix: {REMEDY}"
+                )
+        return self.named([*states, *(self.stack(i, row) for i, row in enumerate(rows))])
+
+    def begin(
+        self, inputs: Sequence[Array | None]
+    ) -> tuple[int | None, bool, list[Array], Sequence[Array]]:
+        """Return (most turns or None, whether there is a first one, states, scanned inputs)."""
+        limit, condition = [*inputs[:2], None][:2]
+        return (
+            None if limit is None else self.number(limit, "number of turns"),
+            condition is None or bool(self.number(condition, "condition")),
+            [array for array in inputs[2:] if array is not None],
+            (),
+        )
+
+    def ahead(self, number: int) -> list[Array]:
+        """Return what the body gets before its states: the turn's number, and a true condition."""
+        first, second, *_ = self.control.attributes["body"].input
+        number_array, condition = np.array(number, np.int64), np.array(True)
+        return [
+            array.reshape((1,) * len(value.type.tensor_type.shape.dim))
+            for value, array in ((first, number_array), (second, condition))
+        ]
+
+    def slices(self, scanned: Sequence[Array], number: int) -> list[Array]:  # noqa: ARG002
+        """Return what the body gets after its states in turn ``number``: nothing."""
+        return []
+
+    def stack(self, place: int, row: Sequence[Array]) -> Array:
+        """Return output number ``place`` of those that stack a value of every turn.
+
+        A loop without turns stacks nothing; open sizes of the value are then 0.
+
+        Raises:
+            InputError: the value has another shape in another turn.
+        """
+        body, axis, step = self.control.attributes["body"], *self.order(place)
+        value = body.output[len(body.output) - self.stacked(body) + place]
+        if not row:
+            from vtensor.frontends.tensors import element_type
+
+            kind = value.type.tensor_type
+            shape = [dim.dim_value for dim in kind.shape.dim]
+            shape.insert(axis % (len(shape) + 1), 0)
+            return np.zeros(shape, numpy_dtype(element_type(kind.elem_type, value.name)))
+        if len({array.shape for array in row}) > 1:
+            shapes = sorted({array.shape for array in row})
+            raise InputError(f"{self.described}: {value.name!r} has several shapes: {shapes}")
+        return np.stack(row[::step], axis)
+
+    def stacked(self, body: Any) -> int:
+        """Return the number of outputs that stack a value of every turn."""
+        return len(body.output) - self.heads - (len(body.input) - 2)
+
+    def order(self, place: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the axis along which a stacked output has its turns, and 1, or -1 if reversed."""
+        return 0, 1
+
+
+class _Scan(_Loop):
+    """An ONNX Scan: a loop over slices of its last inputs."""
+
+    heads = 0
+
+    def begin(
+        self, inputs: Sequence[Array | None]
+    ) -> tuple[int | None, bool, list[Array], Sequence[Array]]:
+        """Return (number of turns, True, states, scanned inputs).
+
+        Raises:
+            InputError: the scanned inputs have other lengths, or lack their axes.
+        """
+        arrays = [array for array in inputs if array is not None]
+        count = self.control.attributes["num_scan_inputs"]
+        states, scanned = arrays[:-count], arrays[-count:]
+        axes = [self.of("scan_input_axes", i) for i in range(count)]
+        if any(not -row.ndim <= axis < row.ndim for row, axis in zip(scanned, axes, strict=True)):
+            raise InputError(f"{self.described}: an input lacks its axis of {axes}")
+        lengths = {row.shape[axis] for row, axis in zip(scanned, axes, strict=True)}
+        if len(lengths) != 1:
+            raise InputError(f"{self.described}: its inputs have the lengths {sorted(lengths)}")
+        return lengths.pop(), True, states, scanned
+
+    def ahead(self, number: int) -> list[Array]:  # noqa: ARG002
+        """Return what the body gets before its states: nothing."""
+        return []
+
+    def slices(self, scanned: Sequence[Array], number: int) -> list[Array]:
+        """Return a slice of each scanned input: the one of turn ``number``."""
+        rows = []
+        for i, array in enumerate(scanned):
+            axis, back = self.of("scan_input_axes", i), self.of("scan_input_directions", i)
+            place = array.shape[axis] - 1 - number if back else number
+            rows.append(np.asarray(array.take(place, axis), order="C"))
+        return rows
+
+    def stacked(self, body: Any) -> int:
+        """Return the number of outputs that stack a value of every turn."""
+        states = len(self.control.inputs) - int(self.control.attributes["num_scan_inputs"])
+        return len(body.output) - states
+
+    def order(self, place: int) -> tuple[int, int]:
+        """Return the axis along which a stacked output has its turns, and 1, or -1 if reversed."""
+        step = -1 if self.of("scan_output_directions", place) else 1
+        return self.of("scan_output_axes", place), step
+
+    def of(self, attribute: str, place: int) -> int:
+        """Return element ``place`` of an attribute, or 0 if the attribute is absent."""
+        row = self.control.attributes.get(attribute)
+        return int(row[place]) if row else 0
+
+
+#: The runs of the operators of control flow.
+_RUNS: Mapping[str, type[_Branch]] = {"If": _Branch, "Loop": _Loop, "Scan": _Scan}
+
+
+def _runs(control: Control, runner_of: RunnerOf, max_bytes: int) -> _Branch:
+    """Return the run of a node of control flow."""
+    return _RUNS[control.kind](control, runner_of, max_bytes)
