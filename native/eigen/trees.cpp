@@ -14,9 +14,9 @@ namespace vtensor::eigen {
 namespace {
 
 // Walks that go on at once, so that the latency of loads overlaps.
-constexpr Index kLanes = 8;
-// Rows that are walked through one tree before the next tree: their sums stay in the cache.
-constexpr Index kBlock = 64;
+constexpr Index kLanes = 16;
+// The most rows that are walked through one tree before the next tree, which stays in the cache.
+constexpr Index kMostRows = 512;
 
 // How a node compares a feature with its threshold; the numbers of ops/_trees.py.
 enum Mode : std::int32_t { kLessOrEqual, kLess, kGreaterOrEqual, kGreater, kEqual, kNotEqual };
@@ -70,6 +70,7 @@ protected:
         const Forest &f = forest_;
         demand(f.targets >= 0 && f.trees >= 0 && f.nodes >= 0 && f.votes >= 0,
                "a size is negative");
+        demand(f.nodes < kMostNodes && f.features < kMostNodes, "too many nodes or features");
         demand(f.aggregate == "SUM" || f.aggregate == "AVERAGE" || f.aggregate == "MIN" ||
                    f.aggregate == "MAX",
                "no such aggregate");
@@ -87,17 +88,15 @@ protected:
     void each_row(void *const *slots, const Body &body) const {
         const Forest &f = forest_;
         const auto *x = static_cast<const Number *>(slots[0]);
-        const Index blocks = (f.rows + kBlock - 1) / kBlock;
         // A tree is about as deep as the logarithm of its nodes; 8 operations a level.
         const Index work = times(f.rows, times(f.trees, 64));
-        const Index parts = blocks > 1 ? blocks : f.rows;
-        const Index many = blocks > 1 ? kBlock : 1;
-        parallel(parts, work, [&](Index begin, Index end) {
-            const Index first = begin * many, last = std::min(end * many, f.rows);
-            const auto room =
-                std::make_unique<Score<Number>[]>(std::min(kBlock, last - first) * f.targets);
-            for (Index row = first; row < last; row += kBlock) {
-                const Index count = std::min(kBlock, last - row);
+        const Index share = (f.rows + omp_get_max_threads() - 1) / omp_get_max_threads();
+        const Index most = std::min((share + kLanes - 1) / kLanes * kLanes, kMostRows);
+        const Index blocks = f.rows == 0 ? 0 : (f.rows + most - 1) / most;
+        parallel(blocks, work, [&](Index begin, Index end) {
+            const auto room = std::make_unique<Score<Number>[]>(std::min(most, f.rows) * f.targets);
+            for (Index row = begin * most; row < std::min(end * most, f.rows); row += most) {
+                const Index count = std::min(most, f.rows - row);
                 std::fill_n(room.get(), count * f.targets, Score<Number>{0, false});
                 if (f.plain) {
                     add_votes<true>(slots, x + row * f.features, count, room.get());
@@ -113,66 +112,77 @@ protected:
 
 private:
     enum class Kind { kSum, kMin, kMax };
+    using Rows = std::array<const Number *, kLanes>;
+    using Places = std::array<std::int32_t, kLanes>;
+
+    static constexpr Index kMostNodes = Index{1} << 28;
 
     template <bool kPlain>
     void add_votes(void *const *slots, const Number *x, Index count, Score<Number> *scores) const {
         const Forest &f = forest_;
         const auto *roots = static_cast<const std::int32_t *>(slots[2]);
-        std::array<const Number *, kLanes> rows{};
-        std::array<Index, kLanes> at{};
+        static constexpr Number kNone = 0;
+        Rows rows{};
+        Places at{};
+        rows.fill(&kNone);  // stays so if there are no features
         Index row = 0;
         // Full groups of rows: one tree after another for all groups.
         const Index grouped = count / kLanes * kLanes;
         for (Index tree = 0; tree < f.trees && grouped > 0; ++tree) {
             for (row = 0; row < grouped; row += kLanes) {
-                for (Index lane = 0; lane < kLanes; ++lane) {
+                for (Index lane = 0; lane < kLanes && f.features > 0; ++lane)
                     rows[lane] = x + (row + lane) * f.features;
-                    at[lane] = roots[tree];
-                }
-                walk<kPlain>(slots, rows, at, kLanes);
+                at.fill(roots[tree]);
+                walk<kPlain>(slots, rows, at);
                 for (Index lane = 0; lane < kLanes; ++lane)
                     vote(slots, at[lane], scores + (row + lane) * f.targets);
             }
         }
         // The rows that are left: several trees at once.
         for (row = grouped; row < count; ++row) {
-            rows.fill(x + row * f.features);
+            if (f.features > 0) rows.fill(x + row * f.features);
             for (Index tree = 0; tree < f.trees; tree += kLanes) {
                 const Index lanes = std::min(kLanes, f.trees - tree);
+                at.fill(roots[tree]);
                 std::copy_n(roots + tree, lanes, at.begin());
-                walk<kPlain>(slots, rows, at, lanes);
+                walk<kPlain>(slots, rows, at);
                 for (Index lane = 0; lane < lanes; ++lane)
                     vote(slots, at[lane], scores + row * f.targets);
             }
         }
     }
 
-    // Moves each of the first `lanes` places to a leaf. Children come after their parents, which is
-    // checked at each step, so a walk ends.
+    // Moves each place to a leaf, without branches on features: half of them would be mispredicted.
+    // Children come after their parents, which is checked at each step, so a walk ends.
     template <bool kPlain>
-    void walk(void *const *slots, const std::array<const Number *, kLanes> &rows,
-              std::array<Index, kLanes> &at, Index lanes) const {
+    void walk(void *const *slots, const Rows &rows, Places &at) const {
         const auto *nodes = static_cast<const std::int32_t *>(slots[1]);
-        const Index count = forest_.nodes, features = forest_.features;
-        for (Index lane = 0; lane < lanes; ++lane)
-            if (at[lane] < 0 || at[lane] >= count) broken();
+        const auto count = static_cast<std::uint32_t>(forest_.nodes);
+        const auto features = static_cast<std::uint32_t>(forest_.features);
+        bool bad = false;
+        for (const std::int32_t place : at) bad |= static_cast<std::uint32_t>(place) >= count;
+        if (bad) broken();
         for (bool moves = true; moves;) {
             moves = false;
-            for (Index lane = 0; lane < lanes; ++lane) {
-                const Node<Number> node = node_at<Number>(nodes, at[lane]);
-                if (node.word < 0) continue;
-                const Index feature = node.word >> 4;
-                if (feature >= features) [[unlikely]]
-                    broken();
-                const Number value = rows[lane][feature];
+            for (Index lane = 0; lane < kLanes; ++lane) {
+                const std::int32_t place = at[lane];
+                const Node<Number> node = node_at<Number>(nodes, place);
+                const bool live = node.word >= 0;
+                const auto feature = static_cast<std::uint32_t>(node.word >> 4);
+                const bool known = feature < features;
+                const Number value = rows[lane][known ? feature : 0];
                 const bool is_first = kPlain ? value <= node.threshold : goes_first(node, value);
-                const Index next = is_first ? node.first : node.second;
-                if (next <= at[lane] || next >= count) [[unlikely]]
-                    broken();
-                at[lane] = next;
-                moves = true;
+                const std::int32_t apart = (node.first ^ node.second) & -std::int32_t{is_first};
+                const std::int32_t next = node.second ^ apart;
+                const bool fits = static_cast<int>(live) & static_cast<int>(known) &
+                                  static_cast<int>(next > place) &
+                                  static_cast<int>(static_cast<std::uint32_t>(next) < count);
+                bad |= live && !fits;
+                at[lane] = fits ? next : place;
+                moves |= fits;
             }
         }
+        if (bad) broken();
     }
 
     void vote(void *const *slots, Index leaf, Score<Number> *scores) const {

@@ -49,9 +49,17 @@ def model(
 
 
 def learned(
-    op_type: str, feeds: Mapping[str, Array], *outputs: int, ml: int = 3, **attributes: Any
+    op_type: str, feeds: Mapping[str, Array], *outputs: int, **attributes: Any
 ) -> ModelProto:
-    """Return a model of one node; ``outputs`` are ONNX's numbers of its outputs' types."""
+    """Return a model of one node.
+
+    Args:
+        op_type: its operator.
+        feeds: its inputs, by name.
+        outputs: ONNX's numbers of its outputs' types; none is one output of f32.
+        attributes: its attributes, and ``ml``, the version of the domain.
+    """
+    ml = attributes.pop("ml", 3)
     kinds = {f"y{i}": kind for i, kind in enumerate(outputs or (FLOAT,))}
     node = helper.make_node(op_type, [*feeds], [*kinds], domain="ai.onnx.ml", **attributes)
     return model([node], feeds, kinds, ml)

@@ -147,7 +147,7 @@ def test_sequences_inside_of_a_model_become_ordinary_nodes() -> None:
         helper.make_node("ConcatFromSequence", ["less"], ["y"], axis=1),
     ]
     constants = [
-        numpy_helper.from_array(np.int64(value), name)
+        numpy_helper.from_array(np.array(value, np.int64), name)
         for name, value in (("two", 2), ("last", -1), ("first", 0))
     ]
     proto = model(nodes, {"x": X}, {"y": FLOAT, "count": INT64}, initializers=constants)

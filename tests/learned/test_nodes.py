@@ -263,7 +263,7 @@ def test_native_kernels_agree_with_the_definition() -> None:
         with Session(proto, libraries=[library], cache_dir=False) as session:
             answers.append(session.run(None, {"x": X})[0])
             assert {step.library for step in session.plan.steps} == {library}
-    np.testing.assert_allclose(*answers, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-5, atol=1e-5)
 
 
 def test_no_operator_runs_on_the_reference() -> None:
