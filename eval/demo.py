@@ -15,7 +15,7 @@ from matplotlib import cbook
 from eval.compare import TOLERANCE, difference
 from eval.networks.models import before_softmax, light_model, seeded
 from vtensor import Session
-from vtensor.cli import top_classes
+from vtensor.commands.results import top_classes
 from vtensor.commands.shared import print_lines, progress
 from vtensor.image import image_for
 from vtensor.report import summary_lines

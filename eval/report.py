@@ -39,6 +39,7 @@ SECTIONS = (
     "eval.memory",
     "eval.busy",
     "eval.today",
+    "eval.models_shipped.shipped",
     "eval.narrow.narrow_types",
     "eval.gap.gap",
 )

@@ -9,7 +9,7 @@ Source: the paper, sections 2.2 and 4.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -322,7 +322,21 @@ def has_kernel(
     outputs: Sequence[VTensor],
     preferences: Preferences = EVERY,
 ) -> bool:
-    """Return whether an allowed library declares a native kernel for the element types of a call.
+    """Return whether an allowed library declares a native kernel for the element types of a call;
+    see ``kernels``.
+    """
+    return any(True for _ in kernels(node, op, inputs, outputs, preferences))
+
+
+def kernels(
+    node: str,
+    op: object,
+    inputs: Sequence[VTensor],
+    outputs: Sequence[VTensor],
+    preferences: Preferences = EVERY,
+) -> Iterator[str]:
+    """Yield the name of each allowed library that declares a native kernel for the element types
+    of a call.
 
     Nothing is compiled: the invoker accepts the types, the library computes in them on this
     processor, and the invoker's condition holds. A condition that raises an error other than
@@ -349,10 +363,9 @@ def has_kernel(
             continue
         except Exception as error:  # of the author's code: resolution asks again, and reports it
             pass_signals(error)
-            return True
+            answer = True
         if answer and not isinstance(answer, str):
-            return True
-    return False
+            yield row.library
 
 
 def _condition(call: Call, when: When) -> bool | str:

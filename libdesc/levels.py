@@ -83,6 +83,14 @@ class Levels(Generic[M]):
             )
         self.cap = cap
 
+    def unavailable(self) -> str | None:
+        """Return the reason why the kernels cannot be used in this process; None if they can."""
+        try:
+            self.baseline()
+        except LibraryError as error:
+            return str(error)
+        return None
+
     def baseline(self) -> M:
         """Return the module that every machine can execute. This does not affect which module
         ``load`` chooses.

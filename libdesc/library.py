@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from libdesc.handlers import Handler, find_handler
-from libdesc.schema import HANDLERS, Description, Rates
+from libdesc.schema import HANDLERS, Description, Rates, Speed
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -91,18 +91,27 @@ class RegisteredLibrary:
         handler = self.code["computes_handler"]
         return handler is None or bool(handler(dtype))
 
-    def speedups(self) -> Mapping[str, tuple[str, float]]:
-        """Return the element types in which this processor multiplies faster than in f32.
+    def speeds(self) -> Mapping[str, Speed]:
+        """Return how fast the library's kernels are on this processor in element types other than
+        f32, relative to f32.
 
-        For each, by name, there are the name of the instructions, and how many times as fast a
-        large product is. The mapping is empty if the library is absent or has no handler
-        ``speedups``.
+        The mapping is empty if the library is absent or has no handler ``speeds``.
         """
-        handler = self.code["speedups_handler"]
+        handler = self.code["speeds_handler"]
         if handler is None or self.absent:
             return {}
-        answer: Mapping[str, tuple[str, float]] = handler()
+        answer: Mapping[str, Speed] = handler()
         return answer
+
+    def faster(self) -> Mapping[str, Speed]:
+        """Return the element types in which this processor multiplies faster than in f32, by
+        instructions that the library names.
+        """
+        return {
+            dtype: speed
+            for dtype, speed in self.speeds().items()
+            if speed.instructions and speed.products > 1
+        }
 
     def peaks(self, nbytes: int) -> Iterator[tuple[str, Step, int]]:
         """Yield (kind, step, count) for each step that measures the machine's peak speed when it is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, fields
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vtensor.errors import DescriptionError
 from vtensor.language.process.interrupts import pass_signals
@@ -27,11 +27,7 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
     "computes": ((str,), False, '"module:function"(dtype) -> whether the processor has it'),
-    "speedups": (
-        (str,),
-        False,
-        '"module:function" -> {dtype: (instructions, times as fast as f32)}',
-    ),
+    "speeds": ((str,), False, '"module:function" -> {dtype: how fast it is beside f32}'),
     "peaks": ((str,), False, '"module:function"(nbytes) -> steps that measure peak speed'),
     "let_go": (
         (str,),
@@ -51,7 +47,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "version": (),
     "limit_isa": ("cap",),
     "computes": ("dtype",),
-    "speedups": (),
+    "speeds": (),
     "peaks": ("nbytes",),
     "let_go": (),
 }
@@ -88,6 +84,29 @@ class Rates:
     def scaled(self, arithmetic: float, memory: float) -> Rates:
         """Return rates with ``gflops`` times ``arithmetic`` and ``gbytes`` times ``memory``."""
         return Rates(self.gflops * arithmetic, self.gbytes * memory, self.call_us)
+
+
+class Speed(NamedTuple):
+    """How fast the kernels of a library are in an element type, relative to f32.
+
+    Attributes:
+        instructions: the name of the processor's instructions for the type; may be empty.
+        products: how many times as fast a large product is; below 1 if it is slower.
+        nbytes: how many times as many bytes per second are read and written by a call whose speed
+            memory limits. Kernels that convert each element reach less than 1.
+    """
+
+    instructions: str = ""
+    products: float = 1.0
+    nbytes: float = 1.0
+
+    def ns(self, rates: Rates, operations: int, nbytes: int) -> int:
+        """Return the estimated time of a call in nanoseconds, as ``Rates.ns`` does for f32.
+
+        >>> Speed(products=0.5).ns(Rates(gflops=100, gbytes=10, call_us=1), 100_000, 200)
+        3000
+        """
+        return rates.scaled(self.products, self.nbytes).ns(operations, nbytes)
 
 
 @dataclass(frozen=True)

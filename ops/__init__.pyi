@@ -82,6 +82,7 @@ from ops.logic import Less as Less
 from ops.logic import LessOrEqual as LessOrEqual
 from ops.unary import Log as Log
 from ops.softmax import LogSoftmax as LogSoftmax
+from ops.lookup import Lookup as Lookup
 from ops.normalizations import LpNormalization as LpNormalization
 from ops.pooling import LpPool as LpPool
 from ops.matmul import MatMul as MatMul
@@ -107,6 +108,7 @@ from ops.along import OneHot as OneHot
 from ops.logic import Or as Or
 from ops.activations import PRelu as PRelu
 from ops.concat import Pad as Pad
+from ops.lookup import PairwiseProbabilities as PairwiseProbabilities
 from ops.binary import Pow as Pow
 from ops.quantizelinear import QuantizeLinear as QuantizeLinear
 from ops.normalizations import RMSNormalization as RMSNormalization
@@ -155,6 +157,8 @@ from ops.activations import ThresholdedRelu as ThresholdedRelu
 from ops.concat import Tile as Tile
 from ops.binary import Times as Times
 from ops.extremes import TopK as TopK
+from ops.trees import TreeEnsemble as TreeEnsemble
+from ops.trees import TreeEnsembleClassifier as TreeEnsembleClassifier
 from ops.along import Trilu as Trilu
 from ops.counted import Unique as Unique
 from ops.binary import Where as Where

@@ -9,6 +9,7 @@ from typing import Any
 
 from ops._codes import MICROSOFT
 from ops._names import broadcast_input, last_names, same_names
+from vtensor.language.spelling import Refusal
 from vtensor.operators import Naming, NodeReader, Spelling, named
 from vtensor.tensor import VTensor
 
@@ -55,7 +56,11 @@ def biased(node: NodeReader, x: VTensor, index: int) -> VTensor:
 
     The dims of ``x`` are those of the node's output.
     """
-    return node.add(named("Add")(), x, broadcast_input(node, index)) if node.has(index) else x
+    if not node.has(index):
+        return x
+    other = broadcast_input(node, index)
+    bias = other.dims.items() <= x.dims.items() and other.ndimensions() < x.ndimensions()
+    return node.add(named("BiasAdd" if bias else "Add")(), x, other)
 
 
 def rank_of_x(node: Naming) -> int:
@@ -77,12 +82,14 @@ def like_x(op_type: str, read: Callable[[NodeReader], VTensor]) -> Spelling:
     return Spelling(f"{MICROSOFT}{op_type}", 1, read, names, rank=rank_of_x)
 
 
+#: Why operators are refused that ONNX Runtime writes for one processor.
+_BLOCKED = Refusal(
+    "it has the weights of one processor's kernels, in an order that the model does not tell; "
+    "optimise the model at ORT_ENABLE_EXTENDED instead of ALL"
+)
+
+
 def of_one_processor(op_type: str) -> Spelling:
     """Return a spelling that refuses an operator of ONNX Runtime's domain of blocked layouts."""
-
-    def read(node: NodeReader) -> VTensor:
-        text = "it has the weights of one processor's kernels, in an order that the model does not"
-        raise node.refuse(f"{text} tell; optimise the model at ORT_ENABLE_EXTENDED instead of ALL")
-
     name = f"{MICROSOFT.removesuffix('::')}.nchwc::{op_type}"
-    return Spelling(name, 1, read, lambda _: None, rank=rank_of_x)
+    return Spelling(name, 1, _BLOCKED, lambda _: None, rank=rank_of_x)

@@ -11,7 +11,7 @@ from libdesc import eigen, invoker, rewrite
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
-from ops._heads import SPELLINGS
+from ops._attention_nodes import SPELLINGS
 from ops._places import one_output
 from ptensor import PTensor
 from vtensor.language.dims import broadcast, is_one

@@ -17,6 +17,7 @@ from ops._elementwise import (
     pointwise,
     spelled,
 )
+from ops._learned import BINARIZER, IMPUTER, SCALER
 from ops._names import broadcast_inputs, broadcast_names
 from ops._places import has_dims_of_x
 from ops._writing import write_aligned
@@ -80,7 +81,7 @@ class Add(Binary):
 
 @elementwise(
     "Mul",
-    1,
+    lambda mul: [*spelled("Mul", 1, mul), SCALER],
     np.multiply,
     onednn="mul",
     expression=lambda a, b: a * b,
@@ -201,7 +202,7 @@ class Mod(Binary):
 
 @elementwise(
     "Where",
-    9,
+    lambda where: [*spelled("Where", 9, where), IMPUTER, BINARIZER],
     np.where,
     {"c": ["bool"]},
     widen=False,

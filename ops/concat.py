@@ -13,6 +13,7 @@ from libdesc.numpy import definition, elementwise
 from libdesc.numpy.arrays import Array
 from libdesc.numpy.casts import stored
 from ops._elements import AHEAD
+from ops._learned import VECTORIZER
 from ops._names import all_alike, axes_of, axis_of, broadcast_input, last_names, same_names
 from ops._places import as_output, one_output, unique_names
 from ptensor import PTensor
@@ -41,7 +42,10 @@ def _agree(op: Concat, x: VTensor, *more: VTensor) -> bool:
     "Concat",
     dims={"x": "*", "y": "*"},
     holds=[(_agree, "the inputs must agree in every dim but {op.axis}")],
-    onnx=Spelling("Concat", 1, _read, all_alike, write=_write, ahead=AHEAD["Concat"]),
+    onnx=[
+        Spelling("Concat", 1, _read, all_alike, write=_write, ahead=AHEAD["Concat"]),
+        VECTORIZER,
+    ],
     traits=[Structural("concat"), Moves()],
 )
 class Concat:

@@ -50,8 +50,8 @@ def _along(axis: Any) -> Callable[[Callable[[str, Any], Any]], Mapping[int, int]
 
 def _read_nonzero(node: NodeReader) -> Sequence[VTensor]:
     x = node.input(0)
-    outputs: Sequence[VTensor] = node.add(NonZero(tuple(x.dims)), x)
-    return outputs
+    outputs: Any = node.add(NonZero(tuple(x.dims)), x)
+    return list(outputs)
 
 
 @operator(
@@ -100,8 +100,8 @@ def _read_compress(node: NodeReader) -> Sequence[VTensor]:
     x, condition = node.input(0), node.input(1, "k")
     axis = node.attribute("axis", None)
     op = Select(tuple(x.dims), "" if axis is None else node.axis(int(axis), x))
-    outputs: Sequence[VTensor] = node.add(op, x, condition)
-    return outputs
+    outputs: Any = node.add(op, x, condition)
+    return list(outputs)
 
 
 @operator(
@@ -155,7 +155,7 @@ def _read_unique(node: NodeReader) -> Sequence[VTensor]:
     x, axis = node.input(0), node.attribute("axis", None)
     along = "" if axis is None else node.axis(int(axis), x)
     op = Unique(tuple(x.dims), along, bool(node.attribute("sorted", 1)))
-    outputs: Sequence[VTensor] = node.add(op, x)
+    outputs: Any = node.add(op, x)
     listed = node.output_count
     return [*outputs[: listed - 1], outputs[-1]]
 
@@ -163,9 +163,7 @@ def _read_unique(node: NodeReader) -> Sequence[VTensor]:
 @operator(
     "Unique",
     dims={"x": "*", "y": "*", "indices": "n", "inverse": "n", "counts": "n", "count": "one"},
-    onnx=counted(
-        "Unique", 11, _read_unique, _along(lambda axis: {0: axis, 1: 0, 3: 0})
-    ),
+    onnx=counted("Unique", 11, _read_unique, _along(lambda axis: {0: axis, 1: 0, 3: 0})),
     traits=[Cost(16)],
 )
 @dataclass(frozen=True)
@@ -229,10 +227,8 @@ def _read_suppression(node: NodeReader) -> Sequence[VTensor]:
     score = float(scalar(4)) if node.has(4) else -np.inf
     centered = bool(node.attribute("center_point_box", 0))
     op = NonMaxSuppression(max(int(scalar(2)), 0), float(scalar(3)), score, centered)
-    outputs: Sequence[VTensor] = node.add(
-        op, node.input(0, "B S corner"), node.input(1, "B C S")
-    )
-    return outputs
+    outputs: Any = node.add(op, node.input(0, "B S corner"), node.input(1, "B C S"))
+    return list(outputs)
 
 
 @operator(

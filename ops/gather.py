@@ -10,6 +10,7 @@ from libdesc import Routine, eigen, invoker
 from libdesc.numpy import declared, definition
 from libdesc.numpy.arrays import Array, wide
 from ops._elements import AHEAD
+from ops._learned import EXTRACTOR
 from ops._names import all_alike, axis_of, fresh, no_names, same_names
 from ops._places import (
     INDICES,
@@ -85,7 +86,10 @@ def _shares_only_axis(op: Gather, x: VTensor, i: VTensor) -> bool:
     "Gather",
     dims={"x": "*", "i": "*", "y": "*"},
     holds=[(_shares_only_axis, "x and i may share no dim but {op.axis}")],
-    onnx=Spelling("Gather", 1, _read, _names, write=_write, ahead=AHEAD["Gather"]),
+    onnx=[
+        Spelling("Gather", 1, _read, _names, write=_write, ahead=AHEAD["Gather"]),
+        EXTRACTOR,
+    ],
     traits=[Structural("gather"), Moves()],
 )
 class Gather:

@@ -14,6 +14,7 @@ from libdesc.routine import Routine
 from ops._codes import MICROSOFT
 from ops._grids import grid_names, read_map
 from ops._layers_ahead import LAYERS
+from ops._learned import PRODUCTS
 from ops._microsoft import activated
 from ops._names import broadcast_input, fresh, last_names
 from ops._places import one_output
@@ -126,6 +127,7 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
             Spelling(f"{MICROSOFT}{name}", 1, _read_fused, turned_names, rank=product_rank)
             for name in ("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation")
         ),
+        *PRODUCTS,
     ],
     traits=[
         Cost(lambda op, a, _b, y: 2 * y.num_elements * a.size(op.over)),

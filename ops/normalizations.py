@@ -15,6 +15,7 @@ from libdesc.routine import Routine
 from ops._codes import MICROSOFT, scalar
 from ops._elementwise import Unary
 from ops._layers_ahead import LAYERS
+from ops._learned import NORMALIZER
 from ops._microsoft import biased, rank_of_x
 from ops._names import axes_of, fresh, last_names, same_names
 from ops._normalizations import channels, dims_from, epsilon, moved_last, positions
@@ -143,7 +144,7 @@ def _skip(op_type: str, name: str, bias: int) -> Spelling:
             last_names(node, role)
 
     def read(node: NodeReader) -> list[VTensor]:
-        x = biased(node, biased(node, node.input(0), 1), bias)
+        x = biased(node, biased(node, node.input(0), bias), 1)  # libraries fuse a bias first
         by = float(node.attribute("epsilon", 1e-12))
         result: Any = node.add(named(name)((node.axis(-1, x),), by), x, _parameter(node, 2, x))
         y, *statistics = result if isinstance(result, tuple) else (result, x, x)
@@ -472,7 +473,7 @@ def _write_lp(node: NodeWriter, op: LpNormalization) -> None:
 @operator(
     "LpNormalization",
     dims={"x": "*", "y": "*"},
-    onnx=Spelling("LpNormalization", 1, _read_lp, same_names, write=_write_lp),
+    onnx=[Spelling("LpNormalization", 1, _read_lp, same_names, write=_write_lp), NORMALIZER],
     traits=[Cost(3)],
 )
 class LpNormalization(Unary):

@@ -80,7 +80,11 @@ class Pool:
 
 
 def _spellings(
-    op_type: str, pool: Callable[[], Any], empty: Callable[[tuple[str, ...]], Any], **own: Any
+    op_type: str,
+    pool: Callable[[], Any],
+    empty: Callable[[tuple[str, ...]], Any],
+    last: str = "",
+    **own: Any,
 ) -> list[Spelling]:
     """Return how ONNX's pool is read and written, and how its pool over the whole image is read.
 
@@ -90,6 +94,8 @@ def _spellings(
         pool: returns the operator's class, which is defined after this call.
         empty: takes the spatial dims, and makes the reduction over them. It replaces the pool over
             the whole image if the image has no elements.
+        last: ONNX Runtime's name of the pool over images whose channels are last; empty if it has
+            none.
         own: further parameters of the pool, which are ONNX's attributes: name and default.
     """
 
@@ -115,12 +121,9 @@ def _spellings(
     return [
         Spelling(op_type, 1, read, _names, write=write_image(op_type)),
         Spelling(f"Global{op_type}", 1, read_whole, pool_names),
-        Spelling(
-            f"{MICROSOFT}Nhwc{op_type}",
-            1,
-            partial(read, last=True),
-            partial(pool_names, last=True),
-            rank=rank_of_x,
+        *(
+            Spelling(MICROSOFT + name, 1, partial(read, last=True), names, rank=rank_of_x)
+            for name, names in [(last, partial(pool_names, last=True))] * bool(last)
         ),
     ]
 
@@ -169,7 +172,7 @@ _HOLDS = [
     "MaxPool",
     dims=_DIMS,
     holds=_HOLDS,
-    onnx=_spellings("MaxPool", lambda: MaxPool, ReduceMax),
+    onnx=_spellings("MaxPool", lambda: MaxPool, ReduceMax, "NhwcMaxPool"),
     equal=_EQUAL,
     traits=[Cost(_cost), Moves()],
 )

@@ -5,6 +5,7 @@ rewrite rules that make integer operators of those between dequantization and qu
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -142,15 +143,22 @@ def _decoded_expression(x: Expression, scale: Expression, zero: Expression) -> E
     return (x.to("f32") - zero.to("f32")) * scale
 
 
-@elementwise(
-    "DequantizedAdd",
-    [*_spelled("Add"), *_ALONE],
-    lambda *x: _decoded(*x[:3]) + _decoded(*x[3:]),
-    _TYPES,
-    widen=False,
-    expression=lambda *x: _decoded_expression(*x[:3]) + _decoded_expression(*x[3:]),
-    inplace=[],  # the output has another element type
-)
+def _on_decoded(
+    name: str, onnx: list[Spelling], function: Callable[..., Any]
+) -> Callable[[type[_Binary]], type[_Binary]]:
+    """Return a decorator that registers a class as a function of the numbers of both operands."""
+    return elementwise(
+        name,
+        onnx,
+        lambda *x: function(_decoded(*x[:3]), _decoded(*x[3:])),
+        _TYPES,
+        widen=False,
+        expression=lambda *x: function(_decoded_expression(*x[:3]), _decoded_expression(*x[3:])),
+        inplace=[],  # the output has another element type
+    )
+
+
+@_on_decoded("DequantizedAdd", [*_spelled("Add"), *_ALONE], add)
 class DequantizedAdd(_Binary):
     """Add the numbers that integers stand for.
 
@@ -170,15 +178,7 @@ class DequantizedAdd(_Binary):
     """
 
 
-@elementwise(
-    "DequantizedMul",
-    _spelled("Mul"),
-    lambda *x: _decoded(*x[:3]) * _decoded(*x[3:]),
-    _TYPES,
-    widen=False,
-    expression=lambda *x: _decoded_expression(*x[:3]) * _decoded_expression(*x[3:]),
-    inplace=[],  # the output has another element type
-)
+@_on_decoded("DequantizedMul", _spelled("Mul"), mul)
 class DequantizedMul(_Binary):
     """Multiply the numbers that integers stand for.
 

@@ -247,7 +247,8 @@ def read_network(
 
 
 def _check_rows(node: NodeReader, cls: type[Recurrent], axis: int) -> None:
-    """Raise an error if the node's weights or biases cannot be split into the gates of ``cls``.
+    """Raise an error if the node's weights or biases cannot be split into the gates of ``cls``, or
+    have another number of units than its attribute ``hidden_size``.
 
     ``axis`` is the axis of the weights that has the units of all gates.
     """
@@ -255,6 +256,9 @@ def _check_rows(node: NodeReader, cls: type[Recurrent], axis: int) -> None:
     for place, (at, count) in rows.items():
         if node.has(place) and list(node.input(place).dims.values())[at] % count:
             raise node.refuse(f"input {place}, {node.input(place).summary()}: no {count} gates")
+    units = list(node.input(1).dims.values())[axis] // cls.gates
+    if node.attribute("hidden_size", units) != units:
+        raise node.refuse(f"hidden_size {node.attribute('hidden_size')}, the weights have {units}")
 
 
 def _gates_fit(op: Recurrent, x: VTensor, w: VTensor, *_: VTensor) -> bool:

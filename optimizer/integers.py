@@ -7,7 +7,8 @@ A tensor of integers stands for (integer - zero point) * scale. Operators declar
 numbers as integers or make numbers of them (the trait ``Encodes``), and that they only move or
 select elements (``Moves``). The pass moves the former past the latter, gives each reader of a
 dequantized value a dequantization of its own, and removes those that cancel. Then rewrite rules
-with ``early`` put products of integers in place of products of numbers. Constants that are still
+with ``early`` put products of integers in place of products of numbers, unless declared speeds say
+that these are slower than products of numbers and their conversions. Constants that are still
 dequantized at the end become constants of numbers.
 """
 

@@ -3,11 +3,12 @@
     f(x)  becomes  cast(f(cast(x)))
 
 A *product* is a node that is linear in an operand and adds many terms up for each element. Every
-product with a native kernel in bf16 reads and makes bf16; kernels add up in f32. Nodes that have
-kernels in both types are in bf16 if that saves conversions: a minimum cut decides, whatever the
-sizes are. Other types than floats, discontinuous nodes, normalizations and exponentials over a dim
-stay in f32: rounded operands of these would err most. Constants are rounded once, when they are
-read; only those of products and of biases after them are, if kernels take the others in f32.
+product with a native kernel in bf16 that is no slower than in f32 reads and makes bf16; kernels add
+up in f32. Nodes that have kernels in both types, and products that bf16 makes slower, are in bf16
+if that saves time: a minimum cut decides, by declared speeds of kernels and of conversions. Other
+types than floats, discontinuous nodes, normalizations and exponentials over a dim stay in f32:
+rounded operands of these would err most. Constants are rounded once, when they are read; only those
+of products and of biases after them are, if kernels take the others in f32.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from libdesc.dispatcher import has_kernel
 from libdesc.preferences import EVERY, Preferences
+from optimizer.choice.estimate import Estimate
 from optimizer.constants.computed import Computed
 from optimizer.retyping import (
     NARROW_SIDE,
     WIDE_SIDE,
     Link,
     Retyping,
+    conversion,
+    fastest,
     fewest,
     operands_of,
     with_followers,
@@ -46,18 +49,19 @@ def narrow(graph: Graph, preferences: Preferences = EVERY) -> Graph:
         graph: sealed; it is not changed.
         preferences: the allowed libraries.
     """
-    able = dict[str, frozenset[str]]()
+    able, gains, estimate = dict[str, frozenset[str]](), dict[str, int](), Estimate(preferences)
     makers = {name: node for node in graph.nodes.values() for name in node.outputs}
     for node in graph.nodes.values():
-        if (kept := _kept(graph, node, makers, preferences)) is not None:
-            able[node.name] = kept
+        if (form := _form(graph, node, makers, estimate)) is not None:
+            able[node.name], gains[node.name] = form
     products = {name for name in able if info_of(graph.nodes[name].op).product}
     if not products:
         return graph
-    sides = dict.fromkeys(products, NARROW_SIDE)
-    links = {link.value: link for link in _links(graph, able, sides)}
+    sides = {name: NARROW_SIDE for name in products if gains[name] >= 0}
+    links = {link.value: link for link in _links(graph, able, sides, estimate)}
+    free = {name: gain for name, gain in gains.items() if name not in sides}
     nodes = {name: graph.nodes[name] for name in able}
-    chosen = fewest(links.values(), NARROW_SIDE, WIDE_SIDE) | {NARROW_SIDE}
+    chosen = fewest(links.values(), free, NARROW_SIDE, WIDE_SIDE) | {NARROW_SIDE}
     chosen = with_followers(nodes, sides, links, chosen, views=False)  # libraries fuse casts
     changed = [name for name in able if sides.get(name, name) in chosen]
     pairs = frozenset((name, value) for name in changed for value in able[name])
@@ -85,16 +89,16 @@ def _ends_product(node: Node, makers: Mapping[str, Node]) -> bool:
     )
 
 
-def _kept(
-    graph: Graph, node: Node, makers: Mapping[str, Node], preferences: Preferences
-) -> frozenset[str] | None:
-    """Return the names of a node's operands that stay in f32 if the node is in bf16; None if it
-    cannot be.
+def _form(
+    graph: Graph, node: Node, makers: Mapping[str, Node], estimate: Estimate
+) -> tuple[frozenset[str], int] | None:
+    """Return the names of a node's operands that stay in f32 if the node is in bf16, and how many
+    nanoseconds faster it is in bf16; None if it cannot be.
 
     Args:
         graph, node: the graph and the node.
         makers: the nodes that make values, by name of the value.
-        preferences: the allowed libraries.
+        estimate: declared rates, and the libraries that may be used.
     """
     info, [inputs, outputs] = info_of(node.op), operands_of(graph, node)
     wide = [name for name in node.inputs if graph.values[name].dtype == WIDE]
@@ -121,10 +125,11 @@ def _kept(
             _narrowed(value) if dtype == NARROW else value
             for value, dtype in zip(outputs, types, strict=True)
         ]
-        if has_kernel(node.name, node.op, operands, results, preferences):
+        if (rounded := fastest(estimate, node, node.op, operands, results)) is not None:
+            strict = fastest(estimate, node, node.op, inputs, outputs)
             names = {*wide, *node.outputs} - {*narrowed}
             same = {n for n, dtype in zip(node.outputs, types, strict=True) if dtype == NARROW}
-            return frozenset(names - same)
+            return frozenset(names - same), (strict or rounded) - rounded
     return None
 
 
@@ -134,7 +139,10 @@ def _narrowed(value: VTensor) -> VTensor:
 
 
 def _links(
-    graph: Graph, able: Mapping[str, frozenset[str]], sides: Mapping[str, str]
+    graph: Graph,
+    able: Mapping[str, frozenset[str]],
+    sides: Mapping[str, str],
+    estimate: Estimate,
 ) -> Iterator[Link]:
     """Yield a link for each value in f32 that a node that may be in bf16 makes or reads, and that
     is no constant.
@@ -143,6 +151,7 @@ def _links(
         graph: the graph; its inputs and outputs are in f32.
         able: by name of a node that may be in bf16, its operands that stay in f32.
         sides: the sides of the nodes that cannot choose.
+        estimate: the declared rates.
     """
     makers, readers = dict[str, str](), defaultdict[str, list[str]](list)
     for node in graph.nodes.values():
@@ -159,4 +168,5 @@ def _links(
         readers[value].append(WIDE_SIDE)
     for value, names in readers.items():
         if graph.values[value].dtype == WIDE and value not in graph.constants:
-            yield Link(value, makers.get(value, WIDE_SIDE), names)
+            weight = conversion(estimate, graph.values[value], WIDE, NARROW)
+            yield Link(value, makers.get(value, WIDE_SIDE), names, weight)

@@ -1,9 +1,11 @@
-"""Nodes change to another element type where that causes the fewest conversions.
+"""Nodes change to another element type where that takes the least time, conversions counted.
 
     f(x)  becomes  cast(f(cast(x)))
 
 The simplifications ``widen`` and ``narrow`` share this: a minimum cut divides the nodes into two
-sides, and those of one side then change. Each value that both sides use is converted once.
+sides, and those of one side then change. Each value that both sides use is converted once. Times
+are estimates by the rates and speeds that libraries declare, so that each machine with the same
+instructions divides alike.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+from libdesc.dispatcher import kernels
+from optimizer.choice.estimate import Estimate
 from optimizer.constants.computed import Computed, in_type, origin
 from optimizer.constants.originals import Original, Originals
 from ptensor.background_work import checkpoint
@@ -20,14 +25,15 @@ from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, info_of, label_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
+from vtensor.language.symbolic.trace import number_of, substituted
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import VIEWS
 
 #: The two sides of the cut, as names that no node has.
 WIDE_SIDE, NARROW_SIDE = "\0wide", "\0narrow"
 
-#: More conversions than any graph has.
-_ENDLESS = 1 << 30
+#: More nanoseconds than any run takes.
+_ENDLESS = 1 << 62
 
 
 class Link(NamedTuple):
@@ -37,55 +43,132 @@ class Link(NamedTuple):
         value: its name.
         maker: the side or the name of the node that makes it.
         readers: the sides or names of the nodes that read it.
-        weight: as how many conversions a conversion of it counts.
+        weight: the estimated nanoseconds of its conversion.
     """
 
     value: str
     maker: str
     readers: Sequence[str]
-    weight: int = 1
+    weight: int
 
     def cost(self, chosen: Collection[str]) -> int:
-        """Return as how many conversions the value counts if the nodes in ``chosen`` are on one
-        side, and all others on the other.
+        """Return the estimated nanoseconds of the value's conversion if the nodes in ``chosen`` are
+        on one side, and all others on the other.
         """
         apart = any((reader in chosen) != (self.maker in chosen) for reader in self.readers)
         return self.weight * apart
 
 
-def fewest(links: Iterable[Link], chosen: str, others: str) -> set[str]:
-    """Return the fewest nodes for the side ``chosen`` that cause the fewest conversions, with the
-    name of that side.
+def fewest(links: Iterable[Link], gains: Mapping[str, int], chosen: str, others: str) -> set[str]:
+    """Return the nodes that are on the side ``chosen`` for the least time, with the name of that
+    side; of several such sets, the one with the fewest nodes.
 
-    They are a side of a minimum cut, found by augmenting paths. networkx has one too, but each
+    They are a side of a minimum cut, found by Dinic's algorithm. networkx has one too, but each
     first start of such a model would import it, which takes longer than all of this pass.
 
     Args:
         links: the edges of the cut.
+        gains: how many nanoseconds faster a node is on the side ``chosen``; negative if it is
+            faster on the other side.
         chosen, others: the names of the two sides.
+
+    Source: E. A. Dinic, "Algorithm for solution of a problem of maximum flow in a network with
+    power estimation", Soviet Math. Doklady 11, 1970.
     """
     room: dict[object, dict[object, int]] = defaultdict(lambda: defaultdict(int))
     for link in links:
         up, down = (link.value, "widened"), (link.value, "narrowed")
-        room[up][link.maker] = room[link.maker][down] = link.weight
+        room[up][link.maker] += link.weight
+        room[link.maker][down] += link.weight
         for reader in link.readers:
             room[reader][up] = room[down][reader] = _ENDLESS
+    for name, gain in gains.items():
+        source, sink = (chosen, name) if gain > 0 else (name, others)
+        room[source][sink] += abs(gain)
     while True:
-        before: dict[object, object] = {chosen: None}
-        found = [*before]
+        distance: dict[object, int] = {chosen: 0}
+        found: list[object] = [chosen]
         for place in found:
-            for to in [to for to, left in room[place].items() if left and to not in before]:
-                before[to] = place
+            for to in [to for to, left in room[place].items() if left and to not in distance]:
+                distance[to] = distance[place] + 1
                 found.append(to)
-            if others in before:
-                break
-        else:
+        if others not in distance:
             return {place for place in found if isinstance(place, str)}
-        place = others
-        while (parent := before[place]) is not None:
-            room[parent][place] -= 1
-            room[place][parent] += 1
-            place = parent
+        _block(room, distance, chosen, others)
+
+
+def _block(
+    room: Mapping[object, dict[object, int]],
+    distance: Mapping[object, int],
+    source: object,
+    sink: object,
+) -> None:
+    """Send as much as fits along shortest paths, until each of them is full.
+
+    Args:
+        room: how much more may pass from one place to another; changed.
+        distance: by place, its distance from the source.
+        source, sink: the ends of the paths.
+    """
+    ahead = {
+        place: [to for to in room[place] if distance.get(to) == distance[place] + 1]
+        for place in distance
+    }
+    path = [source]
+    while path:
+        place = path[-1]
+        if place == sink:
+            pairs = [*pairwise(path)]
+            amount = min(room[one][other] for one, other in pairs)
+            for one, other in pairs:
+                room[one][other] -= amount
+                room[other][one] += amount
+            path = [source]
+            continue
+        while ahead[place] and not room[place][ahead[place][-1]]:
+            ahead[place].pop()
+        if ahead[place]:
+            path.append(ahead[place][-1])
+        else:
+            path.pop()
+            if path:
+                ahead[path[-1]].pop()
+
+
+def fastest(
+    estimate: Estimate,
+    node: Node,
+    op: object,
+    inputs: Sequence[VTensor],
+    outputs: Sequence[VTensor],
+) -> int | None:
+    """Return the estimated nanoseconds of a node's fastest native kernel; None if there is none.
+
+    An open size counts as the number that it has now. A node that libraries fuse, or that moves
+    elements, counts 0 in every type.
+
+    Args:
+        estimate: declared rates, and the libraries that may be used.
+        node: the node, for preferences.
+        op, inputs, outputs: the call, in the types that are of interest.
+    """
+    able = kernels(node.name, op, inputs, outputs, estimate.preferences)
+    info = info_of(op)
+    if info.light or info.structural:
+        return 0 if any(True for _ in able) else None
+    numbers = [[_numbered(value) for value in values] for values in (inputs, outputs)]
+    call = substituted(op, number_of)
+    return min((estimate.call(library, call, *numbers) for library in able), default=None)
+
+
+def conversion(estimate: Estimate, value: VTensor, *types: str) -> int:
+    """Return the estimated nanoseconds of a conversion of a value between two types."""
+    return estimate.conversion(_numbered(value).num_elements, *types)
+
+
+def _numbered(value: VTensor) -> VTensor:
+    """Return a value with numbers in place of symbolic sizes."""
+    return VTensor.as_known(value.dtype, substituted(dict(value.dims), number_of), value.option)
 
 
 def with_followers(

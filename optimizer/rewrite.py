@@ -18,12 +18,15 @@ import numpy as np
 from libdesc.dispatcher import has_kernel
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready
+from optimizer.choice.estimate import Estimate
 from optimizer.constants.originals import copied
 from optimizer.match import Matched, Matcher
 from optimizer.readers import Readers
+from optimizer.retyping import conversion, fastest
 from optimizer.widen import HALF_FLOATS
 from ptensor.background_work import checkpoint
 from vtensor.errors import VTensorError
+from vtensor.language.cached import cached_property
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
@@ -81,7 +84,7 @@ def rewrite(
         nodes=dict(graph.nodes),
         merged=dict(graph.merged),
     )
-    work = _Rewriting(rewritten, Readers(rewritten), preferences, native)
+    work = _Rewriting(rewritten, Readers(rewritten), preferences, native, only is None)
     roots = graph.nodes if only is None else {root for _, root in only}
     for name in (name for name in graph.nodes if name in roots):
         checkpoint()
@@ -98,6 +101,7 @@ def rewrite(
         nodes=dict(work.order()),
         rewritten=dict(work.count + Counter(graph.rewritten)),
         applied=frozenset(work.done).union(graph.applied),
+        notes={**graph.notes, **work.notes},
     )
 
 
@@ -110,10 +114,12 @@ class _Rewriting:
         readers: the makers and readers of its values.
         preferences: which nodes are pinned, and which libraries may be used.
         native: the argument of this name of ``rewrite``.
+        timed: True compares estimated times; False if another graph of the network has decided.
         before: by name of a node, the new nodes that come before it in running order.
         done: (rule, name of the last node) of each replacement. Each is made once only, so that the
             pass ends.
         count: how often each rule was applied.
+        notes: by name of a node, why it is computed on numbers, though on integers it could be.
         runs_native: by name of an operator asked for so far, whether it has a native invoker in an
             allowed library.
     """
@@ -122,10 +128,17 @@ class _Rewriting:
     readers: Readers
     preferences: Preferences
     native: bool
+    timed: bool
     before: dict[str, list[Node]] = field(default_factory=dict)
     done: set[tuple[str, str]] = field(default_factory=set)
     count: Counter[str] = field(default_factory=Counter)
+    notes: dict[str, str] = field(default_factory=dict)
     runs_native: dict[str, bool] = field(default_factory=dict)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The declared speeds of the allowed libraries."""
+        return Estimate(self.preferences)
 
     def apply(self, rule: Rule, pattern: Apply, root: Node) -> bool:
         """Apply a rule to the first match that it can replace and whose last node is ``root``.
@@ -148,7 +161,7 @@ class _Rewriting:
             if computed is None:
                 continue
             new = _Replacement(graph, root, match, {**match.numbers, **met.parameters, **computed})
-            if new.build(rule.makes) and not self._worse(met, new):
+            if new.build(rule.makes) and not (self._worse(met, new) or self._slower(met, new)):
                 self._replace(met, new)
                 self.done.add((rule.name, root.name))
                 self.count[rule.name] += 1
@@ -167,6 +180,45 @@ class _Rewriting:
             and not all(self._is_native(node, values) for node in new.nodes)
             and all(self._is_native(self.graph.nodes[name], given) for name in met.nodes)
         )
+
+    def _slower(self, met: Matched, new: _Replacement) -> bool:
+        """Return whether ``new`` has a product of integers that takes longer than the match's
+        products of numbers and the conversions of their operands; note it then.
+
+        Times are estimates by declared speeds.
+        """
+        values, constants = ChainMap(new.values, self.graph.values), self.graph.constants
+        of_match = [self.graph.nodes[name] for name in met.nodes]
+        products = [node for node in new.nodes if info_of(node.op).product]
+        bytewise = any(values[node.inputs[0]].dtype in BYTES for node in products)
+        if not self.timed or not bytewise:
+            return False
+        conversions = [
+            conversion(self.estimate, values[node.outputs[0]], values[source].dtype, dtype)
+            for node in of_match
+            for source in node.inputs[:1]
+            if values[source].dtype in BYTES and source not in constants
+            for dtype in [values[node.outputs[0]].dtype]
+        ]
+        wide, narrow = (
+            [self._ns(node, values) for node in nodes if info_of(node.op).product]
+            for nodes in (of_match, products)
+        )
+        if None in wide or None in narrow:
+            return False
+        times = sum(filter(None, wide)) + sum(conversions), sum(filter(None, narrow))
+        if times[0] >= times[1]:
+            return False
+        us = [f"{ns / 1e3:.1f}" for ns in times]
+        self.notes[new.root.name] = (
+            f"{new.root.op_name} {new.root.name} is computed in f32: by declared speeds it takes "
+            f"{us[1]} us on integers, {us[0]} in f32, conversions counted"
+        )
+        return True
+
+    def _ns(self, node: Node, values: Mapping[str, VTensor]) -> int | None:
+        inputs, outputs = ([values[n] for n in names] for names in (node.inputs, node.outputs))
+        return fastest(self.estimate, node, node.op, inputs, outputs)
 
     def _is_native(self, node: Node, values: Mapping[str, VTensor]) -> bool:
         """Return whether an allowed library has native code for an operator; for a node on narrow

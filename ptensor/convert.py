@@ -71,7 +71,7 @@ def preserves(source: Encoding, target: Encoding) -> bool:
 @cache
 def lossless(source: Encoding, target: Encoding) -> bool:
     """Return whether a conversion from ``source`` to ``target`` and back restores every stored
-    element bit for bit.
+    element bit for bit; of a NaN of f16 or bf16, only its sign and that it is one.
 
     True if the conversion widens. True also from scaled integers to a float type, if neighbouring
     numbers of this type are less than a quarter of the scale apart.
@@ -182,7 +182,7 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
     scales along a dim.
 
     Widening is exact, NaN payloads included. A float narrows to the nearest, ties to even; a NaN
-    keeps the upper bits of its payload. Integers saturate; a float becomes the nearest integer
+    stays one, see ``float_to_float``. Integers saturate; a float becomes the nearest integer
     step, ties to even, NaN becomes 0. To bool, every value but 0 is true. 64-bit integers pass
     through f64 on their way to bf16 or through a scale or zero point. A value too large for a float
     type of a byte or less becomes infinity; NaN if the type has no infinity; the largest number if

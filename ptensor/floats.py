@@ -72,15 +72,18 @@ def from_f64(values: Array, name: str) -> Array:
 def float_to_float(values: Array, source: str, target: str) -> Array:
     """Return values of the float type ``source`` in the float type ``target``, rounded once.
 
-    A NaN keeps its sign and the upper bits of its payload.
+    A NaN keeps its sign and the upper bits of its payload, with two exceptions, in which it becomes
+    quiet: to f16 it does so as in processors; to bf16 it also loses its payload, as in ml_dtypes.
     """
     plain = source != "f64"
     if plain and target in ODD:
         values = values.astype(np.float32)  # exact, and ml_dtypes does not know every pair
     result = values.astype(numpy_dtype(target)) if plain else from_f64(values, target)
     nan = np.isnan(values)
-    if target in FLOATS and nan.any():
-        result.view(f"u{result.itemsize}")[nan] = _nan_bits(values[nan], source, target)
+    narrows = target in ("f16", "bf16") and source != "f8e5m2"
+    if target in FLOATS and not (narrows and target == "bf16") and nan.any():
+        quiet = np.uint64(1 << (FLOATS[target][0] - 2) if narrows else 0)
+        result.view(f"u{result.itemsize}")[nan] = _nan_bits(values[nan], source, target) | quiet
     return result
 
 

@@ -401,7 +401,7 @@ class LoweredGraph:
         return tuple(node for node in self.nodes if isinstance(node, OpNode))
 
     def notes_of(self, node: OpNode) -> list[str]:
-        """Return why a node and its followers are there, as far as the model lacks them."""
+        """Return why a node and its followers were added, or are computed in a wider type."""
         names = (node.name, *(follower.name for follower in node.followers))
         return [self.notes[name] for name in names if name in self.notes]
 

@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from vtensor.commands.diff import diff
 from vtensor.commands.explain import explain
 from vtensor.commands.export import export
 from vtensor.commands.frontier import frontier
-from vtensor.commands.given import InputOption, ValueOption, make_feeds
+from vtensor.commands.given import InputOption, ValueOption, difference_of, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.lock import lock
 from vtensor.commands.plan_sizes import SizesArguments, SizesOption, show
@@ -60,7 +61,7 @@ from vtensor.language.user_files import read_text
 from vtensor.language.wording import counted
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
-from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
+from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE, PRECISIONS
 
 if TYPE_CHECKING:
     from vtensor.runtime.session import Session
@@ -177,6 +178,7 @@ def plan(
 ) -> None:
     """Show the plan of a model: a line for each step, and the reason of each Transform.
 
+    With --precision bf16, measure as well what results are off by, from those of a plan in f32.
     With --html or --svg, draw the plan before and after the optimiser's passes instead. With
     --sizes, plan for each size, and show which sizes share a plan and what changes in between.
     With --problem, write the choice of layouts as a problem for other solvers.
@@ -203,27 +205,30 @@ def plan(
                 as_json,
             )
         return
-    with (
-        errors(debug),
-        opened(
-            model,
-            shape,
-            threads,
-            passes,
-            isa,
-            limits,
-            Mix.parse(libraries, pin),
-            values=value,
-            calibrate=calibrate,
-        ) as loaded,
-    ):
-        pictures = write_pictures(loaded.session.plan, model.stem, html=html, svg=svg)
+    opened_with = partial(
+        opened,
+        model,
+        shape,
+        threads,
+        isa=isa,
+        limits=limits,
+        mix=Mix.parse(libraries, pin),
+        values=value,
+        calibrate=calibrate,
+    )
+    with errors(debug), opened_with(passes=passes) as loaded:
+        session, error = loaded.session, None
+        if PRECISIONS[precision] in session.plan.passes:
+            strict = passes._replace(precision="f32", tune=False, tolerance=0.0)
+            with opened_with(passes=strict) as other:
+                error = difference_of(other.session, session, loaded.arrays)
+        pictures = write_pictures(session.plan, model.stem, html=html, svg=svg)
         for file in pictures:
             print(f"wrote {file}", file=sys.stderr if as_json else sys.stdout)
         if as_json:
-            print_json(plan_dict(loaded.session, model.stem))
+            print_json(plan_dict(session, model.stem, error))
         elif not pictures:
-            print_lines(plan_lines(loaded.session, model.stem))
+            print_lines(plan_lines(session, model.stem, error))
 
 
 def _save(file: Path, outputs: Mapping[str, Array]) -> None:

@@ -75,6 +75,10 @@ class ModelError(VTensorError):
     """A model file cannot be read, or is malformed."""
 
 
+class EdgesNeeded(ModelError):
+    """A model has texts, sequences, optional values or maps, which are no values of a graph."""
+
+
 class UnsupportedOperatorError(ModelError):
     """A model has operators that VTensor lacks; the message lists all of them with their nodes."""
 

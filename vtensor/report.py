@@ -17,6 +17,7 @@ from resolver.lowered import Certificate, OpNode, Reason, TransformNode
 from resolver.values import stored_as
 from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
+from vtensor.runtime.planning.tolerance import PRECISIONS
 
 if TYPE_CHECKING:
     from vtensor.runtime.execution.plan import Plan
@@ -42,12 +43,24 @@ class Line:
     text: str
 
 
-def plan_dict(session: Session, name: str) -> dict[str, Any]:
-    """Return a session's plan as data, for ``--json``; ``name`` is the name of the model."""
-    plan = session.plan
+def plan_dict(session: Session, name: str, error: float | None = None) -> dict[str, Any]:
+    """Return a session's plan as data, for ``--json``.
+
+    A model that runs in segments has an entry for each, ``segments``.
+
+    Args:
+        session: the session.
+        name: the name of the model.
+        error: what its results are off by because of the session's precision, if it was measured.
+    """
+    segments = [_plan_dict(session, plan, error) for plan in session.plans]
+    head = {"model": name, "threads": session.threads}
+    return {**head, **segments[0]} if len(segments) == 1 else {**head, "segments": segments}
+
+
+def _plan_dict(session: Session, plan: Plan, error: float | None) -> dict[str, Any]:
+    """Return a plan of a session as data; ``error`` as for ``plan_dict``."""
     return {
-        "model": name,
-        "threads": session.threads,
         "origin": {"way": plan.origin.way, "cached": plan.origin.cached},
         "passes": list(plan.passes),
         "rewritten": dict(plan.graph.rewritten),
@@ -68,6 +81,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
             for row in plan.conversions
         ],
         "certificate": certificate_dict(plan.certificate),
+        "precision_error": error,
         "narrower": None if (worth := narrow_worth(plan.graph)) is None else asdict(worth),
         "taken_from": {name: list(shape) for name, shape in (plan.taken_from or {}).items()},
         "anew": list(plan.anew) if plan.taken_from else [],
@@ -115,9 +129,19 @@ def memory_dict(plan: Plan) -> dict[str, int]:
     }
 
 
-def plan_lines(session: Session, name: str) -> Iterator[Line]:
-    """Yield the lines of the report on a session's plan; ``name`` is the name of the model."""
-    plan = session.plan
+def plan_lines(session: Session, name: str, error: float | None = None) -> Iterator[Line]:
+    """Yield the lines of the report on a session's plan; arguments as for ``plan_dict``.
+
+    A model that runs in segments has a report for each.
+    """
+    plans = session.plans
+    for number, plan in enumerate(plans, 1):
+        part = f", segment {number} of {len(plans)}" if len(plans) > 1 else ""
+        yield from _plan_lines(session, plan, f"{name}{part}", error)
+
+
+def _plan_lines(session: Session, plan: Plan, name: str, error: float | None) -> Iterator[Line]:
+    """Yield the lines of the report on a plan; ``name`` is its title."""
     passes = ", ".join(plan.passes) or "none"
     yield Line(
         "head",
@@ -149,7 +173,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
             yield Line("note", f"       {_moves_nothing(plan, step)}")
         yield from (Line("why", f"       why: {text}") for text in plan.graph.notes_of(step.node))
     yield Line("", "")
-    yield from summary_lines(plan)
+    yield from summary_lines(plan, error)
 
 
 def rewritten_lines(rewritten: Mapping[str, int]) -> Iterator[Line]:
@@ -163,8 +187,13 @@ def rewritten_lines(rewritten: Mapping[str, int]) -> Iterator[Line]:
         yield Line("note", f"  rewritten: {', '.join(rules)}")
 
 
-def summary_lines(plan: Plan) -> Iterator[Line]:
-    """Yield the lines of a plan's totals: kernels, Transforms, the certificate, memory."""
+def summary_lines(plan: Plan, error: float | None = None) -> Iterator[Line]:
+    """Yield the lines of a plan's totals: kernels, Transforms, the certificate, memory.
+
+    Args:
+        plan: the plan.
+        error: as for ``plan_dict``.
+    """
     total = summary_dict(plan)
     yield Line("head", "by library and kernel")
     for (library, kernel), count in plan.kernels().most_common():
@@ -187,6 +216,8 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         yield Line("transform", f"  {row.value}: {row.source} -> {row.target}, {cost}")
         yield from _whys(row.reasons)
     yield from certificate_lines(plan.certificate)
+    for precision in (name for name, narrows in PRECISIONS.items() if narrows in plan.passes):
+        yield Line("note", f"  {_precision_text(precision, error)}")
     if worth := narrow_worth(plan.graph):
         yield Line("note", f"  {_worth_text(worth)}")
     if plan.taken_from is not None:
@@ -201,6 +232,14 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     sizes = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
     yield Line("head", f"memory: an arena of {sizes['arena']} ({sizes['live']} needed at once),")
     yield Line("note", f"  packed weights {sizes['weights']}, outputs {sizes['outputs']}")
+
+
+def _precision_text(precision: str, error: float | None) -> str:
+    """Return the line that says what results are off by because of a session's precision."""
+    text = f"computed in {precision} where that is faster: results are off"
+    if error is None:
+        return f"{text}; vtensor plan and vtensor frontier measure by how much"
+    return f"{text} by {error:.1e} of the largest one, measured on these sizes"
 
 
 def _worth_text(worth: Worth) -> str:

@@ -17,7 +17,7 @@ from tests.onnx_suite.cases import load
 from tests.onnx_suite.engines import at_load, judge
 from vtensor.frontends.functions import has_body
 from vtensor.language.operators import OPERATORS
-from vtensor.language.spelling import Spelling
+from vtensor.language.spelling import Refusal, Spelling
 from vtensor.language.table import OperatorInfo
 
 FILE = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -109,7 +109,8 @@ def own() -> list[str]:
     for info in OPERATORS.values():
         if info.cls.__module__.startswith("ops."):
             for spelling in info.read_as:
-                rows[spelling.op_type].append((spelling, info))
+                if not isinstance(spelling.read, Refusal):
+                    rows[spelling.op_type].append((spelling, info))
     lines = []
     for op_type, spellings in sorted(rows.items()):
         infos = sorted({info.name: info for _, info in spellings}.items())

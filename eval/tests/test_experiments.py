@@ -25,6 +25,7 @@ from eval.figures.turns import Turns, interval, machine_state
 from eval.kernels import forms_today, layers
 from eval.layout_aware import Network
 from eval.mixes import mixes
+from eval.models_shipped import shipped
 from eval.networks import NAMES, build
 from eval.profiles import KINDS, shown
 from eval.tests.benchmark.support import json_of
@@ -284,7 +285,9 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for experiment in report.experiments():
         assert f"## {experiment.TITLE}" in text
     missing = [part for part in text.split("\n## ") if "Not measured yet" in part]
-    need_peers = [part.TITLE for part in (forms_today, layers, shapes, memory, busy, today)]
+    need_peers = [
+        part.TITLE for part in (forms_today, layers, shapes, memory, busy, today, shipped)
+    ]
     tried = [part.TITLE for part in report.experiments(() if ALL else QUICK_SECTIONS)]
     untried = [one.TITLE for one in report.experiments() if one.TITLE not in tried]
     assert {part.splitlines()[0] for part in missing} == {*need_peers, *untried}

@@ -48,3 +48,7 @@ from .reductions import reduction as reduction
 from .samples import blended as blended
 from .samples import grid_sample as grid_sample
 from .samples import roi_align as roi_align
+from .trees import forest as forest
+from .trees import lookup as lookup
+from .trees import pair_probabilities as pair_probabilities
+from .trees import tree_classifier as tree_classifier

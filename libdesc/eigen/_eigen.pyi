@@ -19,6 +19,12 @@ Box = tuple[int, Sizes, int, Sizes, int, Sizes, int]
 #: sizes of dst, sizes of the window, strides, dilations, pads at the beginning.
 Window = tuple[int, int, Sizes, Sizes, Sizes, Sizes, Sizes, Sizes]
 
+#: Decision trees: the numbers of rows, features, trees, nodes, votes and targets, how votes are
+#: aggregated, whether all nodes compare by <= and send NaN to the second child.
+Forest = tuple[int, int, int, int, int, int, str, bool]
+#: Classes: number of base scores, whether all votes are for one of two classes, whether none is
+#: negative, whether scores are complements.
+Classes = tuple[int, bool, bool, bool]
 #: A run of elements: count, offset of the first one in src (-1: they are filled), stride.
 Run = tuple[int, int, int]
 #: Indexed elements of a tensor. For each index below a shape, a block of contiguous elements: the
@@ -293,6 +299,58 @@ class Kernels(Protocol):
         Make a kernel for determinants of ``matrices`` square matrices of ``rows`` rows.
 
         Slots: src, dst, scratch.
+        """
+
+    def forest(self, dtype: str, to: str, forest: Forest) -> Kernel:
+        """
+        Make a kernel that aggregates the votes of decision trees per target.
+
+        Args:
+            dtype, to: the element types of x and of dst.
+            forest: (rows, features, trees, nodes, votes, targets, aggregate, plain). aggregate:
+                "SUM", "AVERAGE", "MIN" or "MAX"; plain: each node compares by <=, and NaN goes to
+                its second child.
+
+        A node has the words 16 * feature + 2 * mode + 1 if NaN goes to the first child; first and
+        second child, which come after it; threshold. A leaf has -1, its first vote, the number of
+        its votes, 0.
+
+        Slots: x, nodes (s32), roots, targets, weights, base, dst.
+        """
+
+    def tree_classifier(self, dtype: str, forest: Forest, classes: Classes) -> Kernel:
+        """
+        Make a kernel for a classifier that consists of decision trees.
+
+        Args:
+            dtype: the element type of x.
+            forest: as for forest; its targets are the classes.
+            classes: (bases, binary, positive, complement). bases: the number of base scores;
+                binary: all votes are for one of two classes; positive: no vote is negative;
+                complement: if the second class has no votes, the first one's score is 1 - s, not
+                -s.
+
+        Slots: x, nodes (s32), roots, targets, weights, base, labels (s64; of the classes, then the
+        negative and the positive label unless binary), label, scores (f32).
+        """
+
+    def lookup(self, dtype: str, item_bytes: int, elements: int, keys: int) -> Kernel:
+        """
+        Make a kernel that replaces each element by the value of its key.
+
+        Args:
+            dtype: the element type of src and keys.
+            item_bytes: bytes of an element of values and dst.
+            elements, keys: how many there are.
+
+        Slots: src, keys (ascending, NaN last), values (one more: that of all others), dst.
+        """
+
+    def pair_probabilities(self, rows: int, classes: int) -> Kernel:
+        """
+        Make a kernel for probabilities of classes from those of pairs of classes, in f32.
+
+        Slots: src (rows, pairs; of the first class of each), dst (rows, classes).
         """
 
     def recurrent(self, network: Network, given: Sequence[str], length_bytes: int) -> Kernel:

@@ -11,12 +11,13 @@ from libdesc.tracing import pure
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Kernels
 
-__all__ = ["CAPS", "LEVELS", "joined", "limit", "load", "load_baseline"]
+__all__ = ["CAPS", "LEVELS", "joined", "limit", "load", "load_baseline", "unavailable"]
 
 _levels: Levels[Kernels] = Levels("eigen")
 
 load = _levels.load
 limit = _levels.limit
+unavailable = _levels.unavailable
 load_baseline = _levels.baseline
 
 

@@ -42,8 +42,8 @@ class Kernels(Protocol):
         """
         Return the kinds of instructions that products can use in this module on this machine.
 
-        The slowest is first. Each is one of "plain", "avx2", "avx512", "vnni" and "amx"; all give
-        equal results.
+        The slowest is first. Each is one of "plain", "avx2", "avx_vnni", "avx512", "vnni" and
+        "amx"; all give equal results.
         """
 
     def product(

@@ -265,7 +265,7 @@ class InPlanes:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the step's slots in order; "scratch" is last."""
+        """The names of the step's slots in order; "scratch", if any, is last."""
 
     def next_kernel(self) -> None:
         """Return None: there is one kernel."""
@@ -286,11 +286,12 @@ def product_in_planes(first: Primitive, second: Primitive, last: Primitive) -> I
     ``last`` without that operand. weights has two planes, each in the layout of its descriptor.
     """
 
-def reorder_to_planes(plane: Primitive) -> InPlanes:
+def reorder_to_planes(whole: Primitive, planes: int) -> InPlanes:
     """
-    Make a reorder of f32 to two planes of bf16; slots src, dst, scratch.
+    Make a reorder of f32 to one plane or two planes of bf16; slots src, dst, scratch.
 
-    ``plane``: the reorder of one plane, from bf16 to bf16.
+    ``whole``: the reorder from f32 to f32 in the layout of a plane. To one plane the step rounds
+    as ml_dtypes does: subnormal numbers stay, and a NaN becomes the quiet NaN of its sign.
     """
 
 def convolution(

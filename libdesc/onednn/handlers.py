@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from libdesc.onednn.layouts import PLANES, canonical_order, to_desc
-from libdesc.onednn.native import dnnl, load, speedups
+from libdesc.onednn.native import dnnl, load, speeds
 from libdesc.onednn.routines_shape import loss
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Call, emit
@@ -28,7 +28,7 @@ __all__ = [
     "limit_isa",
     "peaks",
     "reorder",
-    "speedups",
+    "speeds",
     "version",
 ]
 
@@ -207,31 +207,42 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
         return call.routine.confirm(call, row)
     if not isinstance(call.op, LayoutChange):
         return None
-    row = _planes_apart(row)
-    source, target = both(row, call.operands[0].dims, [t.dtype for t in call.operands])
+    dtypes = [tensor.dtype for tensor in call.operands]
+    row = _before_rounding(row, dtypes)
+    source, target = both(row, call.operands[0].dims, dtypes)
     if source.dtype != target.dtype and not {source.dtype, target.dtype} <= set(FLOATS):
         return f"{source.dtype} to {target.dtype} is a quantization, which the definition does"
+    if (source.dtype, target.dtype) == ("f16", "bf16"):
+        return "it keeps the payload of NaN in bf16, where the definition drops it"
     try:
         return loss(dnnl.reorder(source, target), source, target) or None
     except dnnl.Unimplemented:
         return f"no reorder kernel from {row[0]} to {row[1]} on {dnnl.isa()}"
 
 
-def _planes_apart(row: Sequence[Layout]) -> Sequence[Layout]:
-    """Return the layouts of one plane, in bf16, if values in f32 become sums of two bf16; else the
-    layouts ``row`` themselves.
+def _before_rounding(row: Sequence[Layout], dtypes: Sequence[str]) -> Sequence[Layout]:
+    """Return the layouts for oneDNN's reorder in a change of layout.
+
+    They differ from ``row`` if f32 is rounded to bf16, in one plane or two. oneDNN's own reorder
+    takes subnormal numbers for zeros. So it reorders f32, which a kernel of ours then rounds.
+
+    Args:
+        row: source and target layout.
+        dtypes: the element types of source and target.
     """
-    source, target = row
-    if target.encoding != PLANES or source.encoding is not None:
-        return row
-    return [layout.with_encoding("bf16") for layout in row]
+    source, target = (layout.stored(dtype) for layout, dtype in zip(row, dtypes, strict=True))
+    if source.simple and source.dtype == "f32" and target in (PLANES, PLANES.planes[0]):
+        return [layout.with_encoding("f32") for layout in row]
+    return row
 
 
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
     """Emit one reorder from source to target, by their layouts; ``permutation`` is not used."""
-    row = [source.required_layout, target.required_layout]
-    plane = _planes_apart(row)
-    whole = dnnl.reorder(*both(plane, source.dims, [source.dtype, target.dtype]))
-    primitive = whole if plane is row else dnnl.reorder_to_planes(whole)
+    row, dtypes = [source.required_layout, target.required_layout], [source.dtype, target.dtype]
+    primitive = dnnl.reorder(*both(_before_rounding(row, dtypes), source.dims, dtypes))
+    step = primitive
+    if _before_rounding(row, dtypes) is not row:
+        planes = row[1].stored(target.dtype).planes
+        step = cast("Primitive", dnnl.reorder_to_planes(primitive, len(planes)))
     tensors = {"src": source, "dst": target}
-    emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])
+    emit(step, [tensors.get(name, step.scratch_bytes) for name in step.slots])

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from libdesc.schema import Speed
 from libdesc.tracing import traced
 from vtensor.errors import LibraryError
 from vtensor.language.process.interrupts import pass_signals
@@ -31,16 +32,22 @@ else:
 
     dnnl = _AtFirstUse()
 
-__all__ = ["DIRECTORY_VARIABLE", "dnnl", "find_in_distribution", "load", "preload", "speedups"]
+__all__ = ["DIRECTORY_VARIABLE", "dnnl", "find_in_distribution", "load", "preload", "speeds"]
 
-#: By the beginning of an instruction set's name: the element types in which products are faster
-#: than in f32, with the name of the instructions, and how many times as fast large products are.
-SPEEDUPS: tuple[tuple[str, dict[str, tuple[str, float]]], ...] = (
-    ("amx", {"bf16": ("AMX", 6.0), "s8": ("AMX", 10.0)}),
-    ("avx512_fp16", {"bf16": ("AVX512_BF16", 1.8), "s8": ("AVX512_VNNI", 3.0)}),
-    ("avx512_bf16", {"bf16": ("AVX512_BF16", 1.8), "s8": ("AVX512_VNNI", 3.0)}),
-    ("avx512_vnni", {"s8": ("AVX512_VNNI", 3.0)}),
-    ("avx2_vnni", {"s8": ("AVX_VNNI", 3.0)}),
+#: Speeds with the instructions of AVX-512. Kernels in f16 convert each operand to f32 before they
+#: multiply. Kernels that memory limits take as long in a narrow type as in f32: they convert.
+_F16 = {"f16": Speed("AVX512_FP16", 0.5, 0.5)}
+_BF16 = {"bf16": Speed("AVX512_BF16", 1.8, 0.5)}
+_VNNI = {"s8": Speed("AVX512_VNNI", 3.0)}
+_AMX = {"bf16": Speed("AMX", 6.0, 0.5), "s8": Speed("AMX", 10.0)}
+#: By the beginning of an instruction set's name: how fast kernels are beside those in f32.
+SPEEDS: tuple[tuple[str, dict[str, Speed]], ...] = (
+    ("amx_fp16", {"f16": Speed("AMX", 6.0, 0.5), **_AMX}),
+    ("amx", {**_F16, **_AMX}),
+    ("avx512_fp16", {**_F16, **_BF16, **_VNNI}),
+    ("avx512_bf16", {**_BF16, **_VNNI}),
+    ("avx512_vnni", _VNNI),
+    ("avx2_vnni", {"s8": Speed("AVX_VNNI", 3.0)}),
 )
 
 #: The variable with the prefix of another build of oneDNN: its library is in ``lib`` or ``lib64``.
@@ -73,12 +80,10 @@ def load() -> ModuleType:
     return module
 
 
-def speedups() -> dict[str, tuple[str, float]]:
-    """Return the element types in which this processor, under the cap, multiplies faster than in
-    f32: by name, the instructions and the factor.
-    """
+def speeds() -> dict[str, Speed]:
+    """Return how fast oneDNN is on this processor, under the cap, in types other than f32."""
     name = dnnl.isa()
-    return next((dict(types) for prefix, types in SPEEDUPS if name.startswith(prefix)), {})
+    return next((dict(types) for prefix, types in SPEEDS if name.startswith(prefix)), {})
 
 
 def _extension() -> ModuleType:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn.layouts import PLANES, Order, from_desc, to_desc
-from libdesc.onednn.native import dnnl, speedups
+from libdesc.onednn.native import dnnl, speeds
 from libdesc.routine import Routine, Wanted, reference_kernel
 from ptensor.evaluation import Call, Decline, Variant, emit, forms_on
 from ptensor.layout import Layout
@@ -196,7 +196,7 @@ class OneDnnRoutine(Routine):
         Constants are stored in bf16 only in heavy routines. There are no rows if oneDNN computes no
         faster in bf16 on this processor.
         """
-        if "bf16" not in speedups():
+        if "bf16" not in speeds():
             return
         for row in self.rows():
             pairs = zip(self.tensors, row, strict=False)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from libdesc.onednn.layouts import PLANES
-from libdesc.onednn.native import dnnl, speedups
+from libdesc.onednn.native import dnnl, speeds
 from libdesc.onednn.posts import GELU, PostEltwise, eltwise
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, is_reference, layouts_of, within
 from libdesc.patterns import OTHER, X, binary, bounds, matched, split_bounds
+from libdesc.schema import Speed
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from vtensor.errors import LayoutNotSupported
@@ -203,7 +204,7 @@ class FusingRoutine(OneDnnRoutine):
         constant weights as the sum of two bf16. The step then splits src in the same way.
         """
         yield from super().rounded_rows()
-        _, factor = speedups().get("bf16", ("", 0.0))
+        factor = speeds().get("bf16", Speed()).products
         tensors = [operand.tensor for operand in self.core]
         constant = (tensors[1].base or tensors[1]).constant
         if factor > PLANE_PRODUCTS and constant and {t.dtype for t in tensors} == {"f32"}:

@@ -5,14 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from libdesc.levels import CAPS, LEVELS, Levels
+from vtensor import __version__
 
 if TYPE_CHECKING:
     from libdesc.winograd._winograd import Kernels
 
-__all__ = ["CAPS", "LEVELS", "limit", "load", "load_baseline"]
+__all__ = ["CAPS", "LEVELS", "available", "limit", "load", "load_baseline", "version"]
 
 _levels: Levels[Kernels] = Levels("winograd")
 
 load = _levels.load
-limit = _levels.limit
 load_baseline = _levels.baseline
+
+
+def available() -> str | None:
+    """Return None if the kernels can be used in this process, else the reason why not."""
+    return _levels.unavailable()
+
+
+def limit(cap: str) -> None:
+    """Cap the instruction set; see ``Levels.limit``."""
+    _levels.limit(cap)
+
+
+def version() -> str:
+    """Return VTensor's version, of which the kernels are a part, and their instruction set."""
+    return f"{__version__} on {load().level}"

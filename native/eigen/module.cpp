@@ -14,6 +14,7 @@
 #include "module.h"
 #include "recurrent.h"
 #include "signals.h"
+#include "trees.h"
 
 namespace nb = nanobind;
 using namespace nanobind::literals;
@@ -25,6 +26,8 @@ namespace {
 using BendsRow = std::tuple<Index, Index, Index, Index, bool>;
 using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, std::uint64_t>;
 using ConstantRow = std::tuple<std::string, std::variant<Index, double>>;
+using ClassesRow = std::tuple<Index, bool, bool, bool>;
+using ForestRow = std::tuple<Index, Index, Index, Index, Index, Index, std::string, bool>;
 using FramesRow =
     std::tuple<Index, Index, Index, Index, Index, Index, Index, Index, Index, bool, bool, bool>;
 using InstructionRow = std::tuple<std::string, Ints>;
@@ -33,6 +36,68 @@ using SizesRow = std::tuple<Index, Index, Index, Index>;
 using WindowRow = std::tuple<Index, Index, Ints, Ints, Ints, Ints, Ints, Ints>;
 
 Window window(const WindowRow &row) { return std::make_from_tuple<Window>(row); }
+
+void bind_trees(nb::module_ &m) {
+    m.def(
+        "forest",
+        [](const std::string &dtype, const std::string &to, const ForestRow &row) {
+            return Kernel(forest(dtype, to, std::make_from_tuple<Forest>(row)));
+        },
+        "dtype"_a, "to"_a, "forest"_a,
+        R"(Make a kernel that aggregates the votes of decision trees per target.
+
+Args:
+    dtype, to: the element types of x and of dst.
+    forest: (rows, features, trees, nodes, votes, targets, aggregate, plain). aggregate:
+        "SUM", "AVERAGE", "MIN" or "MAX"; plain: each node compares by <=, and NaN goes to
+        its second child.
+
+A node has the words 16 * feature + 2 * mode + 1 if NaN goes to the first child; first and
+second child, which come after it; threshold. A leaf has -1, its first vote, the number of
+its votes, 0.
+
+Slots: x, nodes (s32), roots, targets, weights, base, dst.)");
+    m.def(
+        "tree_classifier",
+        [](const std::string &dtype, const ForestRow &row, const ClassesRow &classes) {
+            return Kernel(tree_classifier(dtype, std::make_from_tuple<Forest>(row),
+                                          std::make_from_tuple<Classes>(classes)));
+        },
+        "dtype"_a, "forest"_a, "classes"_a,
+        R"(Make a kernel for a classifier that consists of decision trees.
+
+Args:
+    dtype: the element type of x.
+    forest: as for forest; its targets are the classes.
+    classes: (bases, binary, positive, complement). bases: the number of base scores;
+        binary: all votes are for one of two classes; positive: no vote is negative;
+        complement: if the second class has no votes, the first one's score is 1 - s, not
+        -s.
+
+Slots: x, nodes (s32), roots, targets, weights, base, labels (s64; of the classes, then the
+negative and the positive label unless binary), label, scores (f32).)");
+    m.def(
+        "lookup",
+        [](const std::string &dtype, Index item_bytes, Index elements, Index keys) {
+            return Kernel(lookup(dtype, item_bytes, elements, keys));
+        },
+        "dtype"_a, "item_bytes"_a, "elements"_a, "keys"_a,
+        R"(Make a kernel that replaces each element by the value of its key.
+
+Args:
+    dtype: the element type of src and keys.
+    item_bytes: bytes of an element of values and dst.
+    elements, keys: how many there are.
+
+Slots: src, keys (ascending, NaN last), values (one more: that of all others), dst.)");
+    m.def(
+        "pair_probabilities",
+        [](Index rows, Index classes) { return Kernel(pair_probabilities(rows, classes)); },
+        "rows"_a, "classes"_a,
+        R"(Make a kernel for probabilities of classes from those of pairs of classes, in f32.
+
+Slots: src (rows, pairs; of the first class of each), dst (rows, classes).)");
+}
 
 void bind_signals(nb::module_ &m) {
     m.def(
@@ -129,6 +194,7 @@ One of "baseline", "avx2" and "avx512".)");
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     bind_moves(m);
     bind_signals(m);
+    bind_trees(m);
     m.def(
         "pointwise",
         [](const Ints &shape, const std::vector<Ints> &strides,

@@ -73,7 +73,9 @@ private:
 
     void go_along(const Direction &own, const float *x, const void *lengths, Index d,
                   float *y) const {
-        const Index batch = network_.batch, all = network_.times;
+        const Index batch = network_.batch, all = longest(lengths);
+        for (Index time = all; time < network_.times; ++time)
+            std::fill_n(y + (time * directions_ + d) * states_, states_, 0.0F);
         for (Index done = 0; done < all; done += chunk_) {
             const Index count = std::min(chunk_, all - done);
             const Index first = own.backwards ? all - done - count : done;
@@ -87,15 +89,44 @@ private:
         }
     }
 
+    // The number of time steps after which no sequence has an element.
+    Index longest(const void *lengths) const {
+        if (lengths == nullptr) return network_.times;
+        Index most = 0;
+        for (Index n = 0; n < network_.batch; ++n) most = std::max(most, length(lengths, n));
+        return std::min(most, network_.times);
+    }
+
+    // Whether sequence n has an element at `time`.
+    bool lives(const void *lengths, Index n, Index time) const {
+        return lengths == nullptr || time < length(lengths, n);
+    }
+
+    // result (batch x columns) = state (batch x units) * r (columns x units)^T, of the sequences
+    // that have an element at `time`. Few of them are multiplied one by one: to order `r` for a
+    // product of matrices would take longer than the product.
+    void multiply_state(const float *state, const float *r, Index columns, float *result,
+                        const void *lengths, Index time) const {
+        constexpr Index kFew = 4;
+        const Index batch = network_.batch, units = network_.units;
+        Index living = 0;
+        for (Index n = 0; n < batch; ++n) living += lives(lengths, n, time);
+        if (living > kFew) return multiply_transposed(state, batch, units, r, columns, result);
+        for (Index n = 0; n < batch; ++n)
+            if (lives(lengths, n, time))
+                multiply_transposed(state + n * units, 1, units, r, columns, result + n * columns);
+    }
+
     // Advances each sequence that has an element at `time`; sets the outputs of the others to 0.
     void advance(const Direction &own, const float *from_x, const void *lengths, Index time,
                  float *y) const {
         const Index batch = network_.batch, units = network_.units;
         const bool twice = !plain_ && !lstm_ && !linear_;  // a GRU, which resets the state first
         const Index at_once = twice ? 2 * units : width_;
-        multiply_transposed(own.hidden, batch, units, own.r, at_once, own.from_h);
+        multiply_state(own.hidden, own.r, at_once, own.from_h, lengths, time);
         if (twice) {
             each_part([&](Index n, Index begin, Index end) {
+                if (!lives(lengths, n, time)) return;
                 float *h = own.from_h + n * at_once, *reset = h + units;
                 add_parts(own, h, from_x + n * width_, 0, begin, end);
                 add_parts(own, reset, from_x + n * width_ + units, 1, begin, end);
@@ -106,12 +137,12 @@ private:
                     own.reset[at + u] = reset[u] * own.hidden[at + u];
             });
             // The last gate's part from the reset state is stored after the first two gates' parts.
-            multiply_transposed(own.reset, batch, units, own.r + 2 * units * units, units,
-                                own.from_h + batch * at_once);
+            multiply_state(own.reset, own.r + 2 * units * units, units,
+                           own.from_h + batch * at_once, lengths, time);
         }
         each_part([&](Index n, Index begin, Index end) {
             float *hidden = own.hidden + n * units, *made = y + n * units;
-            if (lengths != nullptr && time >= length(lengths, n)) {
+            if (!lives(lengths, n, time)) {
                 std::fill(made + begin, made + end, 0.0F);
                 return;
             }

@@ -17,7 +17,6 @@ namespace {
 #if defined(__AVX512BW__)
 constexpr Index kWords = 32;
 using Words = __m512i;
-inline Words load(const std::byte *at) { return _mm512_loadu_si512(at); }
 inline Words low(Words a, Words b) { return _mm512_unpacklo_epi16(a, b); }
 inline Words high(Words a, Words b) { return _mm512_unpackhi_epi16(a, b); }
 inline Words added(Words sums, Words a, Words b) {
@@ -26,9 +25,6 @@ inline Words added(Words sums, Words a, Words b) {
 #elif defined(__AVX2__)
 constexpr Index kWords = 16;
 using Words = __m256i;
-inline Words load(const std::byte *at) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(at));
-}
 inline Words low(Words a, Words b) { return _mm256_unpacklo_epi16(a, b); }
 inline Words high(Words a, Words b) { return _mm256_unpackhi_epi16(a, b); }
 inline Words added(Words sums, Words a, Words b) {
@@ -37,9 +33,6 @@ inline Words added(Words sums, Words a, Words b) {
 #elif defined(__SSE2__)
 constexpr Index kWords = 8;
 using Words = __m128i;
-inline Words load(const std::byte *at) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i *>(at));
-}
 inline Words low(Words a, Words b) { return _mm_unpacklo_epi16(a, b); }
 inline Words high(Words a, Words b) { return _mm_unpackhi_epi16(a, b); }
 inline Words added(Words sums, Words a, Words b) {
@@ -50,11 +43,6 @@ constexpr Index kWords = 8;
 struct Words {
     std::int16_t words[8];
 };
-inline Words load(const std::byte *at) {
-    Words value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-}
 inline Words joined(const Words &a, const Words &b, int first) {
     Words value;
     for (int i = 0; i < 8; ++i) value.words[i] = (i % 2 == 0 ? a : b).words[first + i / 2];
@@ -72,6 +60,12 @@ inline Words added(const Words &sums, const Words &a, const Words &b) {
     return value;
 }
 #endif
+
+inline Words load(const std::byte *at) {
+    Words words;
+    std::memcpy(&words, at, sizeof words);
+    return words;
+}
 
 constexpr Index kVectorBytes = kWords * 2;
 constexpr Index kPixels = 4;  // results of a line that are computed together

@@ -28,8 +28,8 @@ One of "baseline", "avx2" and "avx512".)");
     m.def("instructions", &instructions,
           R"(Return the kinds of instructions that products can use in this module on this machine.
 
-The slowest is first. Each is one of "plain", "avx2", "avx512", "vnni" and "amx"; all give equal
-results.)");
+The slowest is first. Each is one of "plain", "avx2", "avx_vnni", "avx512", "vnni" and
+"amx"; all give equal results.)");
     nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel, which supplies itself as a step.")
         .def_prop_ro("kernel", &Kernel::name)
         .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes,

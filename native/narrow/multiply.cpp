@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace vtensor::narrow {
 
@@ -52,26 +53,30 @@ public:
         }
     }
 
-    // Takes the zero points of rows into account; `zero` is that of all rows if they have one.
-    void subtract(Index zero) {
-        if (shape_.kind->form == Form::words || (!shape_.row_zeros && zero == 0)) return;
-        alignas(64) std::int32_t sums[kRows * kColumns];
-        const Kind &kind = kind_for(shape_.kind->name, 1);
-        kind.multiply({shape_.ones.data(), 0, right_, shape_.panel_bytes(), shape_.groups, 1,
-                       panels_, false, sums});
-        for (Index i = 0; i < count_; ++i) {
-            sums_[i] = sums[i] - shape_.depth * zeros_[i];
-            if (!shape_.row_zeros)
-                columns_.shift[i] = wrapped(columns_.shift[i] - zero * sums_[i]);
-        }
-    }
+    // What the sums of the panels' columns are needed for: the zero points of rows.
+    enum class Ones {
+        none,    // nothing
+        after,   // a row of ones follows the rows
+        missing, // it is multiplied afterwards, when the panels are in a cache
+    };
 
-    // Computes up to kRows rows. of_rows: the sums of their elements, if right zero points matter.
-    void rows(const std::byte *left, Index stride, Index first, Index rows,
+    // Computes up to kRows rows. zero: the zero point of all rows, if they have none of their own.
+    // of_rows: the sums of their elements, if right zero points matter.
+    void rows(const std::byte *left, Index stride, Index first, Index rows, Ones ones, Index zero,
               const std::int32_t *of_rows) {
         alignas(64) std::int32_t sums[kRows * kColumns];
-        shape_.kind->multiply({left, stride, right_, shape_.panel_bytes(), shape_.groups, rows,
-                               panels_, shape_.packer.is_signed, sums});
+        const Index more = ones == Ones::after ? 1 : 0;
+        shape_.kind->multiply({left, stride, right_, shape_.panel_bytes(), shape_.groups,
+                               rows + more, panels_, shape_.packer.is_signed, sums});
+        if (ones == Ones::after) {
+            subtract(zero, sums + rows * kColumns);
+        } else if (ones == Ones::missing) {
+            alignas(64) std::int32_t of_columns[kRows * kColumns];
+            kind_for(shape_.kind->name, 1).multiply({shape_.ones.data(), 0, right_,
+                                                     shape_.panel_bytes(), shape_.groups, 1,
+                                                     panels_, false, of_columns});
+            subtract(zero, of_columns);
+        }
         for (Index row = 0; row < rows && (of_rows != nullptr || shape_.row_zeros); ++row) {
             const Index zero =
                 shape_.row_zeros ? shape_.packer.zero(factors_.left->zero(first + row)) : 0;
@@ -85,6 +90,15 @@ public:
     }
 
 private:
+    // Takes the zero points of rows into account, given the sums of the panels' columns.
+    void subtract(Index zero, const std::int32_t *sums) {
+        for (Index i = 0; i < count_; ++i) {
+            sums_[i] = sums[i] - shape_.depth * zeros_[i];
+            if (!shape_.row_zeros)
+                columns_.shift[i] = wrapped(columns_.shift[i] - zero * sums_[i]);
+        }
+    }
+
     const Shape &shape_;
     const Factors &factors_;
     Index column_, panels_, count_;
@@ -118,20 +132,28 @@ void multiply(const Shape &shape, const Ending &ending, const Factors &factors, 
     for (Index first = rows.begin; first < rows.end;) {
         Index count = std::min(most, rows.end - first);
         const Index rest = count % kind.rows;  // the kernel reads whole multiples
-        const bool in_place = factors.left->in_place() && count >= kind.rows;
+        const Index zero = shape.packer.zero(factors.left->zero(first));
+        const bool sums = kind.form != Form::words && (shape.row_zeros || zero != 0);
+        // A row more costs little: the kernel reads it anyway, or reads rows one by one.
+        const bool ones = sums && count < kRows && (rest != 0 || kind.rows == 1);
+        const bool in_place = factors.left->in_place() && count >= kind.rows && !ones;
         if (in_place) count -= rest;
         Index stride = 0;
         const std::byte *left =
             factors.left->rows(first, count, in_place ? nullptr : scratch, &stride);
+        if (ones) std::ranges::copy(shape.ones, scratch + count * stride);
         if (factors.right_zero != nullptr)
             for (Index row = 0; row < count; ++row)
                 of_rows[row] = wrapped(sum_of(left + row * stride, shape.length, kind.form,
                                               shape.packer.is_signed));
         for (Index panel = panels.begin; panel < panels.end; panel += 2) {
             Pair pair(shape, ending, factors, panel, panels.end);
-            pair.subtract(shape.packer.zero(factors.left->zero(first)));
+            Pair::Ones first_ones = ones   ? Pair::Ones::after
+                                    : sums ? Pair::Ones::missing
+                                           : Pair::Ones::none;
             for (Index row = 0; row < count; row += kRows)
                 pair.rows(left + row * stride, stride, first + row, std::min(kRows, count - row),
+                          std::exchange(first_ones, Pair::Ones::none), zero,
                           factors.right_zero == nullptr ? nullptr : of_rows + row);
         }
         first += count;

@@ -153,7 +153,7 @@ Its attributes are those of ``Primitive``. It has one kernel. It splits src, whi
         .def_prop_ro(
             "slots", [](const InPlanes &planes) { return nb::tuple(nb::cast(planes.names())); },
             nb::sig("def slots(self) -> tuple[str, ...]"),
-            R"(The names of the step's slots in order; "scratch" is last.)")
+            R"(The names of the step's slots in order; "scratch", if any, is last.)")
         .def(
             "next_kernel", [](const InPlanes &) { return nb::none(); },
             nb::sig("def next_kernel(self) -> None"), "Return None: there is one kernel.")
@@ -168,10 +168,11 @@ Its attributes are those of ``Primitive``. It has one kernel. It splits src, whi
 ``first``, ``second`` and ``last`` compute f32 from bf16 in one layout: without followers;
 with a sum; with the addition of an operand like dst, then the followers. Slots: those of
 ``last`` without that operand. weights has two planes, each in the layout of its descriptor.)");
-    m.def("reorder_to_planes", &InPlanes::reorder, "plane"_a, WithoutLock(),
-          R"(Make a reorder of f32 to two planes of bf16; slots src, dst, scratch.
+    m.def("reorder_to_planes", &InPlanes::reorder, "whole"_a, "planes"_a, WithoutLock(),
+          R"(Make a reorder of f32 to one plane or two planes of bf16; slots src, dst, scratch.
 
-``plane``: the reorder of one plane, from bf16 to bf16.)");
+``whole``: the reorder from f32 to f32 in the layout of a plane. To one plane the step rounds
+as ml_dtypes does: subnormal numbers stay, and a NaN becomes the quiet NaN of its sign.)");
 }
 
 void bind_windows(nb::module_ &m) {

@@ -24,43 +24,59 @@ constexpr std::size_t aligned(std::size_t bytes) { return (bytes + kLine - 1) / 
     return (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
 }
 
+// Returns the bits of the bf16 nearest to a number without its sign; NaN is the quiet one. kFinite:
+// of a finite number too large for bf16, the largest bf16, in place of infinity.
+template <bool kFinite>
+[[gnu::always_inline]] inline std::uint32_t rounded(std::uint32_t magnitude) {
+    std::uint32_t bits = nearest(magnitude);
+    if (kFinite) {
+        bits = std::min<std::uint32_t>(bits, Bf16::kInfinity - 1);
+        bits = magnitude == F32::kInfinity ? Bf16::kInfinity : bits;
+    }
+    return magnitude > F32::kInfinity ? Bf16::kNaN : bits;
+}
+
+// Writes the planes of a block of f32; without kPlanes, the block rounded to bf16 in `hi`.
+template <bool kPlanes>
 [[gnu::always_inline]] inline void split_block(const std::uint32_t *values, std::uint16_t *hi,
                                                std::uint16_t *lo, std::int64_t count) {
-    constexpr std::uint32_t kLargest = Bf16::kInfinity - 1;
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) {
         const std::uint32_t bits = values[i], sign = bits & F32::kSign;
-        const std::uint32_t magnitude = bits ^ sign;
-        std::uint32_t high = std::min(nearest(magnitude), kLargest);
-        high = magnitude == F32::kInfinity ? Bf16::kInfinity : high;
-        high = magnitude > F32::kInfinity ? Bf16::kNaN : high;
-        const float rest = std::bit_cast<float>(bits) - std::bit_cast<float>(sign | high << 16);
-        const auto left = std::bit_cast<std::uint32_t>(rest);
-        const bool none = magnitude >= F32::kInfinity || (left & ~F32::kSign) == 0;
+        const std::uint32_t magnitude = bits ^ sign, high = rounded<kPlanes>(magnitude);
         hi[i] = static_cast<std::uint16_t>(sign >> 16 | high);
-        lo[i] = static_cast<std::uint16_t>(none ? sign >> 16 : nearest(left));
+        if (kPlanes) {
+            const float rest = std::bit_cast<float>(bits) - std::bit_cast<float>(sign | high << 16);
+            const auto left = std::bit_cast<std::uint32_t>(rest);
+            const bool none = magnitude >= F32::kInfinity || (left & ~F32::kSign) == 0;
+            lo[i] = static_cast<std::uint16_t>(none ? sign >> 16 : nearest(left));
+        }
     }
 }
 
-using Splitter = void (*)(const std::uint32_t *, std::uint16_t *, std::uint16_t *, std::int64_t);
-
+template <bool kPlanes>
 void split_baseline(const std::uint32_t *values, std::uint16_t *hi, std::uint16_t *lo,
                     std::int64_t count) {
-    split_block(values, hi, lo, count);
+    split_block<kPlanes>(values, hi, lo, count);
 }
 
 #if defined(__x86_64__)
+template <bool kPlanes>
 [[gnu::target("avx512f,avx512bw,avx512vl,prefer-vector-width=512")]] void split_avx512(
     const std::uint32_t *values, std::uint16_t *hi, std::uint16_t *lo, std::int64_t count) {
-    split_block(values, hi, lo, count);
+    split_block<kPlanes>(values, hi, lo, count);
 }
 
-Splitter splitter() {
+template <bool kPlanes>
+auto splitter() {
     const bool has = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    return has ? &split_avx512 : &split_baseline;
+    return has ? &split_avx512<kPlanes> : &split_baseline<kPlanes>;
 }
 #else
-Splitter splitter() { return &split_baseline; }
+template <bool kPlanes>
+auto splitter() {
+    return &split_baseline<kPlanes>;
+}
 #endif
 
 void require(bool holds, const char *what) {
@@ -95,11 +111,11 @@ void check_product(const Primitive &primitive, const Primitive &like) {
 
 void split(const std::uint32_t *values, std::uint16_t *hi, std::uint16_t *lo, std::int64_t count,
            int threads) {
-    const Splitter work = splitter();
+    const auto work = lo != nullptr ? splitter<true>() : splitter<false>();
     const std::int64_t blocks = (count + kBlock - 1) / kBlock;
 #pragma omp parallel for num_threads(threads) if (blocks > 1)
     for (std::int64_t b = 0; b < blocks; ++b)
-        work(values + b * kBlock, hi + b * kBlock, lo + b * kBlock,
+        work(values + b * kBlock, hi + b * kBlock, lo != nullptr ? lo + b * kBlock : nullptr,
              std::min(kBlock, count - b * kBlock));
 }
 
@@ -118,7 +134,7 @@ std::size_t InPlanes::add_scratch(std::size_t bytes) {
 }
 
 void InPlanes::finish() {
-    add_slot("scratch", scratch_, VTENSOR_SCRATCH);
+    if (scratch_ > 0) add_slot("scratch", scratch_, VTENSOR_SCRATCH);
     for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].name = names_[i].c_str();
 }
 
@@ -145,7 +161,7 @@ std::shared_ptr<InPlanes> InPlanes::product(PrimitivePtr first, PrimitivePtr sec
                 desc_of(*last, "post0_src1") == dst,
             "a product in planes: the last primitive first adds an operand like dst");
 
-    std::shared_ptr<InPlanes> made(new InPlanes);
+    std::shared_ptr<InPlanes> made(new InPlanes(*last));
     made->kernel_ = "bf16x3:" + last->kernel();
     made->elements_ = src.bytes() / sizeof(std::uint16_t);
     std::vector<std::size_t> own;  // the slot of each argument of `last`
@@ -164,8 +180,8 @@ std::shared_ptr<InPlanes> InPlanes::product(PrimitivePtr first, PrimitivePtr sec
         made->add_slot(name, bytes, argument.access);
     }
     const std::size_t scratch = made->slots_.size();
-    made->hi_ = made->add_scratch(src.bytes());
-    made->lo_ = made->add_scratch(src.bytes());
+    const std::size_t hi = made->add_scratch(src.bytes()), lo = made->add_scratch(src.bytes());
+    made->halves_ = {{scratch, hi}, {scratch, lo}};
     const std::size_t sum = made->add_scratch(dst.bytes());
     const std::size_t working = made->add_scratch(std::max(
         {first->scratch_bytes(), second->scratch_bytes(), last->scratch_bytes()}));
@@ -187,35 +203,39 @@ std::shared_ptr<InPlanes> InPlanes::product(PrimitivePtr first, PrimitivePtr sec
         }
         made->calls_.push_back(std::move(call));
     };
-    add(first, made->lo_, 0);
-    add(second, made->hi_, aligned(weights.bytes()));
-    add(last, made->hi_, 0);
+    add(first, lo, 0);
+    add(second, hi, aligned(weights.bytes()));
+    add(last, hi, 0);
     made->finish();
     return made;
 }
 
-std::shared_ptr<InPlanes> InPlanes::reorder(PrimitivePtr plane) {
-    require(plane->kind() == "reorder" && plane->attr().post_ops().empty(),
+std::shared_ptr<InPlanes> InPlanes::reorder(PrimitivePtr whole, int planes) {
+    require(whole->kind() == "reorder" && whole->attr().post_ops().empty(),
             "a reorder to planes: not of a reorder");
-    const Desc &src = desc_of(*plane, "src"), &dst = desc_of(*plane, "dst");
-    require(src.type() == dnnl_bf16 && dst.type() == dnnl_bf16,
-            "a reorder to planes: from bf16 to bf16");
-    std::shared_ptr<InPlanes> made(new InPlanes);
-    made->kernel_ = "bf16x2:" + plane->kernel();
-    made->elements_ = src.bytes() / sizeof(std::uint16_t);
+    require(planes == 1 || planes == 2, "a reorder to planes: to one plane or two");
+    const Desc &src = desc_of(*whole, "src"), &dst = desc_of(*whole, "dst");
+    require(src.type() == dnnl_f32 && dst.type() == dnnl_f32,
+            "a reorder to planes: from f32 to f32");
+    std::shared_ptr<InPlanes> made(new InPlanes(*whole));
+    made->kernel_ = planes == 1 ? "bf16:" : "bf16x2:";
+    made->kernel_ += src == dst ? "split" : whole->kernel();
+    made->elements_ = dst.bytes() / sizeof(float);
     made->descs_ = {src, dst};
-    made->add_slot("src", made->elements_ * sizeof(float), VTENSOR_READ);
-    made->add_slot("dst", aligned(dst.bytes()) + dst.bytes(), VTENSOR_WRITE);
-    made->hi_ = made->add_scratch(src.bytes());
-    made->lo_ = made->add_scratch(src.bytes());
-    const std::size_t working = made->add_scratch(plane->scratch_bytes());
-    for (const auto &[half, offset] :
-         {std::pair(made->hi_, std::size_t{0}), std::pair(made->lo_, aligned(dst.bytes()))}) {
-        Call call{plane, {}};
-        for (const Argument &argument : plane->arguments()) {
-            const bool is_dst = argument.name == "dst", is_src = argument.name == "src";
-            call.places.push_back(is_dst ? Place{1, offset} : Place{2, is_src ? half : working});
-        }
+    const std::size_t plane = made->elements_ * sizeof(std::uint16_t), begin = aligned(plane);
+    made->add_slot("src", src.bytes(), VTENSOR_READ);
+    made->add_slot("dst", planes == 1 ? plane : begin + plane, VTENSOR_WRITE);
+    made->halves_ = {{1, 0}, {1, begin}};
+    made->halves_.resize(static_cast<std::size_t>(planes));
+    if (!(src == dst)) {
+        made->source_ = {2, made->add_scratch(dst.bytes())};
+        const std::size_t working = made->add_scratch(whole->scratch_bytes());
+        Call call{whole, {}};
+        for (const Argument &argument : whole->arguments())
+            call.places.push_back(argument.name == "src"   ? Place{0, 0}
+                                  : argument.name == "dst" ? made->source_
+                                                           : Place{2, working});
+        made->before_ = 1;
         made->calls_.push_back(std::move(call));
     }
     made->finish();
@@ -235,17 +255,20 @@ int InPlanes::run(void *const *slots, const vtensor_run *run) const {
     const auto at = [&](Place place) {
         return static_cast<void *>(static_cast<std::byte *>(slots[place.slot]) + place.offset);
     };
-    const std::size_t scratch = slots_.size() - 1;
     if (elements_ == 0) return 0;
-    onednn::split(static_cast<const std::uint32_t *>(slots[0]),
-                  static_cast<std::uint16_t *>(at({scratch, hi_})),
-                  static_cast<std::uint16_t *>(at({scratch, lo_})),
-                  static_cast<std::int64_t>(elements_), threads());
     std::vector<void *> memory;
-    for (const Call &call : calls_) {
+    for (std::size_t i = 0; i <= calls_.size(); ++i) {
+        if (i == before_)
+            onednn::split(static_cast<const std::uint32_t *>(at(source_)),
+                          static_cast<std::uint16_t *>(at(halves_.front())),
+                          halves_.size() < 2 ? nullptr
+                                             : static_cast<std::uint16_t *>(at(halves_.back())),
+                          static_cast<std::int64_t>(elements_), threads_);
+        if (i == calls_.size()) break;
         memory.clear();
-        for (const Place place : call.places) memory.push_back(at(place));
-        if (const int failed = call.step->run(call.step->context, memory.data(), run); failed != 0)
+        for (const Place place : calls_[i].places) memory.push_back(at(place));
+        const vtensor_step *step = calls_[i].step;
+        if (const int failed = step->run(step->context, memory.data(), run); failed != 0)
             return failed;
     }
     return 0;

@@ -17,11 +17,13 @@
 
 namespace vtensor::onednn {
 
-// Writes both planes of `count` elements of f32, on `threads` threads.
+// Writes both planes of `count` elements of f32, on `threads` threads. Without `lo`, writes the
+// elements rounded to bf16, as ml_dtypes does: to the nearest, ties to even; subnormal numbers stay,
+// and a NaN becomes the quiet NaN of its sign.
 void split(const std::uint32_t *values, std::uint16_t *hi, std::uint16_t *lo, std::int64_t count,
            int threads);
 
-// A step that splits its first operand, src, which is f32, and then runs primitives on the planes.
+// A step that splits its first operand, src, which is f32, and runs primitives before or after.
 class InPlanes : public std::enable_shared_from_this<InPlanes> {
 public:
     // Returns the product dst = followers(src * weights). src has the layout of first's src, and
@@ -31,18 +33,18 @@ public:
     // bias and further post-ops are those of the product. Throws std::invalid_argument otherwise.
     static std::shared_ptr<InPlanes> product(PrimitivePtr first, PrimitivePtr second,
                                              PrimitivePtr last);
-    // Returns the reorder of f32 to planes. plane: the reorder of one plane, from bf16 to bf16; src
-    // has the layout of its src. Throws std::invalid_argument otherwise.
-    static std::shared_ptr<InPlanes> reorder(PrimitivePtr plane);
+    // Returns the reorder of f32 to 2 planes, or to 1, bf16. whole: the reorder from f32 to f32 in
+    // the layout of a plane. Throws std::invalid_argument otherwise.
+    static std::shared_ptr<InPlanes> reorder(PrimitivePtr whole, int planes);
     ~InPlanes();
     InPlanes(const InPlanes &) = delete;
     InPlanes &operator=(const InPlanes &) = delete;
 
-    const std::string &kind() const { return main().kind(); }
+    const std::string &kind() const { return kind_; }
     const std::string &kernel() const { return kernel_; }
-    int threads() const { return main().threads(); }
-    std::size_t scratch_bytes() const { return slots_.back().bytes; }
-    // The names of the slots; the last is "scratch".
+    int threads() const { return threads_; }
+    std::size_t scratch_bytes() const { return scratch_; }
+    // The names of the slots; "scratch", if any, is last.
     const std::vector<std::string> &names() const { return names_; }
     // The descriptors of all slots but scratch; of src and weights those of a single plane.
     const std::vector<Desc> &descs() const { return descs_; }
@@ -61,8 +63,7 @@ private:
         const vtensor_step *step = nullptr;
     };
 
-    InPlanes() = default;
-    const Primitive &main() const { return *calls_.back().primitive; }
+    explicit InPlanes(const Primitive &like) : kind_(like.kind()), threads_(like.threads()) {}
     void add_slot(const std::string &name, std::size_t bytes, std::uint32_t access);
     // Returns the offset in scratch of further bytes.
     std::size_t add_scratch(std::size_t bytes);
@@ -70,11 +71,15 @@ private:
     void compile();
     int run(void *const *slots, const vtensor_run *run) const;
 
-    std::string kernel_;
+    std::string kind_, kernel_;
+    int threads_;
     std::vector<std::string> names_;
     std::vector<Desc> descs_;
     std::vector<vtensor_slot> slots_;
-    std::size_t elements_ = 0, scratch_ = 0, hi_ = 0, lo_ = 0;
+    std::size_t elements_ = 0, scratch_ = 0;
+    Place source_{0, 0};         // what is split
+    std::vector<Place> halves_;  // where it is split to
+    std::size_t before_ = 0;     // the number of calls before the split
     std::vector<Call> calls_;
     std::once_flag compiled_;
 };

@@ -9,18 +9,19 @@ Source: Williams, Waterman and Patterson, "Roofline", Comm. ACM 52(4), 2009.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from libdesc.library import RegisteredLibrary
 from libdesc.preferences import DEFINITION, EVERY, Preferences
 from libdesc.registry import ready
-from libdesc.schema import Description, Rates
+from libdesc.schema import Description, Rates, Speed
 from libdesc.transforms import LayoutChange
 from optimizer.choice.problem import Clock
 from ptensor.evaluation import Basis
 from resolver.lowered import OpNode
 from vtensor.language.cached import cached_property
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
@@ -57,9 +58,22 @@ class Estimate(Clock):
         nbytes = sum(
             layout.nbytes(values[name].dims, values[name].dtype) for name, layout in layouts.items()
         )
-        operations = round(sum(operations_of(node, values)) / self._speedup(node, values))
-        ns = self.rates[node.variant.library].ns(operations, nbytes)
+        library, operations = node.variant.library, sum(operations_of(node, values))
+        dtype = "f32" if info_of(node.op).light else input_type(node, values)
+        ns = self._speed(library, dtype).ns(self.rates[library], operations, nbytes)
         return ns * REFERENCE if node.variant.reference else ns
+
+    def call(
+        self, library: str, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]
+    ) -> int:
+        """Return the estimated nanoseconds of a call on a library, whatever the layouts are."""
+        operations = info_of(op).operations(op, inputs, outputs)
+        nbytes = sum(value.num_elements * ITEMSIZE[value.dtype] for value in (*inputs, *outputs))
+        return self._speed(library, inputs[0].dtype).ns(self.rates[library], operations, nbytes)
+
+    def conversion(self, elements: int, *types: str) -> int:
+        """Return the estimated nanoseconds of a conversion of a value between two types."""
+        return self._transformer.ns(0, elements * sum(ITEMSIZE[dtype] for dtype in types))
 
     def transform(self, value: VTensor, change: LayoutChange) -> int:
         """Return the estimated nanoseconds of a Transform on the first library that transforms in
@@ -69,18 +83,12 @@ class Estimate(Clock):
         nbytes = sum(layout.nbytes(value.dims, value.dtype) for layout in ends)
         return self._transformer.ns(0, nbytes)
 
-    def _speedup(self, node: OpNode, values: Mapping[str, VTensor]) -> float:
-        """Return how many times as fast as in f32 the node's library multiplies in the type in
-        which the node's first input is stored.
-        """
-        if not info_of(node.op).product:
-            return 1.0
-        speedups = self._speedups.get(node.variant.library, {})
-        return speedups.get(input_type(node, values), ("", 1.0))[1]
+    def _speed(self, library: str, dtype: str) -> Speed:
+        return self._speeds.get(library, {}).get(dtype, Speed())
 
     @cached_property
-    def _speedups(self) -> dict[str, Mapping[str, tuple[str, float]]]:
-        return {name: library.speedups() for name, library in ready().libraries.items()}
+    def _speeds(self) -> dict[str, Mapping[str, Speed]]:
+        return {name: library.speeds() for name, library in ready().libraries.items()}
 
     @cached_property
     def rates(self) -> dict[str, Rates]:

@@ -51,7 +51,7 @@ def narrow_worth(graph: LoweredGraph) -> Worth | None:
         graph: the plan's lowered graph.
     """
     libraries = ready().libraries
-    known = dict(chain.from_iterable(lib.speedups().items() for lib in libraries.values()))
+    known = dict(chain.from_iterable(lib.faster().items() for lib in libraries.values()))
     if not known:
         return None
     estimate, values, bare = Estimate(graph.preferences), graph.bare.tensors, graph.bare
@@ -63,16 +63,16 @@ def narrow_worth(graph: LoweredGraph) -> Worth | None:
         if not info_of(node.op).product or input_type(node, values) != "f32":
             continue
         products, library = products + count, node.variant.library
-        rates, speedups = estimate.rates[library], libraries[library].speedups()
+        rates, speeds = estimate.rates[library], libraries[library].faster()
         names = zip((*node.inputs, *node.outputs), node.variant.layouts, strict=True)
         nbytes = sum(layout.nbytes(values[n].dims, values[n].dtype) for n, layout in names)
         for dtype in known:
-            times, part = speedups.get(dtype, known[dtype])[1], ITEMSIZE[dtype] / ITEMSIZE["f32"]
-            saved_ns[dtype] += max(0, ns - rates.ns(round(count / times), round(nbytes * part)))
-    if not all_ns or products < MIN_SHARE * all_operations:
+            speed, part = speeds.get(dtype, known[dtype]), ITEMSIZE[dtype] / ITEMSIZE["f32"]
+            saved_ns[dtype] += max(0, ns - speed.ns(rates, count, round(nbytes * part)))
+    if not (all_ns and all_operations) or products < MIN_SHARE * all_operations:
         return None
     types = {
         dtype: Narrower(instructions, 1 - saved_ns[dtype] / all_ns)
-        for dtype, (instructions, _) in known.items()
+        for dtype, (instructions, *_) in known.items()
     }
     return Worth(products / all_operations, types)

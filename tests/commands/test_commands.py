@@ -50,7 +50,9 @@ def test_libs_lists_every_library_with_its_origin() -> None:
     assert {row["name"] for row in data["libraries"]} == set(registry().libraries)
     faster = data["faster_than_f32"]
     for dtype, row in faster.items():
-        assert registry().libraries[row["library"]].speedups()[dtype][0] == row["instructions"]
+        assert (
+            registry().libraries[row["library"]].faster()[dtype].instructions == row["instructions"]
+        )
     first = ran.stdout.splitlines()[0]
     assert first.startswith("types multiplied faster than f32 on this processor: ")
     assert all(f"{dtype} by {row['instructions']}" in first for dtype, row in faster.items())
@@ -150,6 +152,17 @@ def test_ops_lists_every_operator_with_its_libraries() -> None:
     [relu] = data_of("ops", "Relu")["operators"]
     assert relu["invokers"][-1]["library"] == "numpy"
     assert "(in Python)" in vtensor("ops", "Relu").stdout
+
+
+def test_ops_lists_the_operators_of_a_domain() -> None:
+    data = data_of("ops", "--domain", "com.microsoft")
+    assert data["domains"]["com.microsoft"]["QuickGelu"] == ["Swish"]
+    assert {*data["domains"]} == {"com.microsoft"}
+    assert "Relu" not in [row["operator"] for row in data["operators"]]
+    text = vtensor("ops", "--domain", "ai.onnx").stdout
+    assert text.startswith("ai.onnx  (")
+    assert "\n  Conv: Conv2D\n" in text
+    assert "there are ['ai.onnx'" in vtensor("ops", "--domain", "org.none").output
 
 
 def test_dispatcher_prints_the_generated_code() -> None:

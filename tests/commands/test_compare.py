@@ -106,7 +106,11 @@ def test_a_reproduction_runs(file: Path, tmp_path: Path) -> None:
     ran = vtensor("compare", file, "--tolerance", 0, "--save", tmp_path / "saved")
     assert ran.exit_code == 1, ran.output
     done = subprocess.run(
-        [sys.executable, "reproduce.py"], cwd=tmp_path / "saved", capture_output=True, check=False
+        [sys.executable, "reproduce.py"],
+        cwd=tmp_path / "saved",
+        capture_output=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"[[") == 2

@@ -126,7 +126,7 @@ def test_unsupported_operators_are_all_listed() -> None:
         [second] b = Bernoulli(a)
         [third] c = Relu(b)
         [fourth] d = com.example.Odd(c)
-        [fifth] e = Unique(d)
+        [fifth] e = Multinomial(d)
         [sixth] f = Conv<auto_pad = "ODD">(c, w)
         y = Add(a, f) z = Identity(e)
     }"""
@@ -136,7 +136,7 @@ def test_unsupported_operators_are_all_listed() -> None:
         load_onnx(proto, reference=False)
     lines = [line.strip() for line in str(caught.value).split("\n")]
     assert "(opset ai.onnx 17, com.example 3)" in lines[0]
-    assert "Unique : 1 x, fifth" in lines
+    assert "Multinomial : 1 x, fifth" in lines
     inside = "first/RandomUniformLike:0 (of Bernoulli), second/RandomUniformLike:0 (of Bernoulli)"
     assert f"RandomUniformLike : 2 x, {inside}" in lines
     assert "com.example::Odd : 1 x, fourth" in lines

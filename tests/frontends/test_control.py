@@ -119,68 +119,79 @@ def test_what_data_decides_is_refused_and_says_why() -> None:
 #: A condition that the body computes.
 UNTIL = "m = ReduceSum<keepdims = 0>(t) e = Less(m, ten)"
 ADDED = "body = b(int64 i, bool d, float[3] s) => (bool d, float[3] t) { t = Add(s, x) }"
-INNER_CONDITION = "Loop 'Loop:0' : 'Loop:0/0/e' decides what runs"
 
-#: Loops and the like that data decide: nodes, and what is said of them.
+#: Loops that data decide.
 DECIDED_BY_DATA = {
-    "condition of the body": (
-        f"""y = Loop(, yes, x) < body = b(int64 i, bool d, float[3] s) => (bool e, float[3] t) {{
-            t = Add(s, x) {UNTIL} }} >""",
-        INNER_CONDITION,
-    ),
-    "count and condition": (
-        f"""y = Loop(two, yes, x) < body = b(int64 i, bool d, float[3] s) => (bool e, float[3] t) {{
-            t = Add(s, x) {UNTIL} }} >""",
-        INNER_CONDITION,
-    ),
-    "rows that are collected": (
-        f"""z, y = Loop(two, , x) < body = b(int64 i, bool d, float[3] s)
-            => (bool e, float[3] t, float[3] u) {{ t = Neg(s) u = Add(t, x) {UNTIL} }} >""",
-        INNER_CONDITION,
-    ),
-    "condition outside": (
-        f"m = ReduceSum<keepdims = 0>(x) c = Less(m, ten) y = Loop(two, c, x) < {ADDED} >",
-        "Loop 'Loop:2' : 'c' decides what runs",
-    ),
-    "count": (
-        f"m = ReduceSum<keepdims = 0>(x) c = Cast<to = 7>(m) y = Loop(c, , x) < {ADDED} >",
-        "Loop 'Loop:2' : 'c' decides what runs",
-    ),
-    "a loop in a loop": (
-        """y = Loop(two, , x) < body = a(int64 i, bool d, float[3] s) => (bool d, float[3] t) {
+    "condition of the body": f"""y = Loop(, yes, x) < body = b(int64 i, bool d, float[3] s)
+        => (bool e, float[3] t) {{ t = Add(s, x) {UNTIL} }} >""",
+    "count and condition": f"""y = Loop(two, yes, x) < body = b(int64 i, bool d, float[3] s)
+        => (bool e, float[3] t) {{ t = Add(s, x) {UNTIL} }} >""",
+    "rows that are collected": f"""z, y = Loop(two, , x) < body = b(int64 i, bool d, float[3] s)
+        => (bool e, float[3] t, float[3] u) {{ t = Neg(s) u = Add(t, x) {UNTIL} }} >""",
+    "condition outside": f"""m = ReduceSum<keepdims = 0>(x) c = Less(m, ten)
+        y = Loop(two, c, x) < {ADDED} >""",
+    "count": f"""m = ReduceSum<keepdims = 0>(x) c = Cast<to = 7>(m)
+        y = Loop(c, , x) < {ADDED} >""",
+    "no turn": """m = ReduceSum<keepdims = 0>(x) c = Less(ten, m) z, y = Loop(two, c, x)
+        < body = b(int64 i, bool d, float[3] s) => (bool d, float[3] s, float[3] s) { } >""",
+    "a loop in a loop": """y = Loop(two, , x)
+        < body = a(int64 i, bool d, float[3] s) => (bool d, float[3] t) {
             t = Loop(, yes, s) < body = b(int64 j, bool f, float[3] u) => (bool e, float[3] v) {
                 v = Add(u, x) m = ReduceSum<keepdims = 0>(v) e = Less(m, ten) } > } >""",
-        "Loop 'Loop:0/0/Loop:[0-9]' .of Loop 'Loop:0'. : .* decides what runs",
-    ),
-    "sizes": (
-        """k = NonZero(x) r = Cast<to = 1>(k) f = Transpose(r)
-            y = Scan(f) < num_scan_inputs = 1, body = b(float[1] p) => (float[1] q) {
-                q = Neg(p) } >""",
-        "NonZero 'NonZero:0' : the sizes of output 0",
-    ),
-    "sequences": (
-        """e = SequenceEmpty<dtype = 1>() f = SequenceInsert(e, x)
-            y = ConcatFromSequence<axis = 0>(f)""",
-        "SequenceEmpty 'SequenceEmpty:0' : output 0 .'e'. is no tensor",
-    ),
-    "a sequence that a loop fills": (
-        """e = SequenceEmpty<dtype = 1>()
-            s = Loop(two, , e) < body = b(int64 i, bool d, seq(float[]) q)
-                => (bool d, seq(float[]) p) { r = Gather(x, i) p = SequenceInsert(q, r) } >
-            y = ConcatFromSequence<axis = 0, new_axis = 1>(s)""",
-        "SequenceEmpty 'SequenceEmpty:0' : output 0 .'e'. is no tensor",
-    ),
+    "a branch in a loop": """y = Loop(two, , x)
+        < body = a(int64 i, bool d, float[3] s) => (bool d, float[3] t) {
+            m = ReduceSum<keepdims = 0>(s) c = Less(m, ten)
+            t = If(c) < then_branch = b() => (float[3] u) { u = Mul(s, x) },
+                        else_branch = c() => (float[3] v) { v = Neg(s) } > } >""",
+    "sizes": """k = NonZero(x) r = Cast<to = 1>(k) f = Transpose(r)
+        y = Scan(f) < num_scan_inputs = 1, body = b(float[1] p) => (float[1] q) {
+            q = Neg(p) } >""",
+    "a scan that data decide": """n, z = Scan(x, four) < num_scan_inputs = 1,
+            scan_input_directions = [1], scan_output_directions = [1], scan_output_axes = [1],
+            body = b(float[3] s, float[1] p) => (float[3] t, float[3] u) {
+                m = ReduceSum<keepdims = 0>(s) c = Less(m, ten)
+                t = If(c) < then_branch = b() => (float[3] g) { g = Add(s, p) },
+                            else_branch = c() => (float[3] h) { h = Neg(s) } >
+                w = Exp(p) u = Add(w, t) } > y = Concat<axis = 1>(z, z)""",
 }
+
+
+OF_RANK_2 = ("rows that are collected", "no turn", "sizes", "a scan that data decide")
+
+
+def decided_by_data(nodes: str, size: str) -> str:
+    """Return the text of a model whose input is x, of 3 elements, and whose output is y."""
+    return f"""g (float[{size}] x) => (float[a] y) <bool yes = {{1}}, float ten = {{10}},
+        int64 two = {{2}}, float[4, 1] four = {{1, 2, 3, 4}}> {{ {nodes} }}"""
 
 
 @pytest.mark.parametrize("name", DECIDED_BY_DATA)
 @pytest.mark.parametrize("size", ["3", "n"])
-def test_what_data_decide_is_a_typed_error(name: str, size: str) -> None:
-    nodes, complaint = DECIDED_BY_DATA[name]
-    text = f"""g (float[{size}] x) => (float[a] y) <bool yes = {{1}}, float ten = {{10}},
-        int64 two = {{2}}> {{ {nodes} }}"""
-    with pytest.raises(UnsupportedOperatorError, match=complaint):
-        run_once(model(text), {"x": f32(3)})
+def test_what_data_decide(name: str, size: str) -> None:
+    text = decided_by_data(DECIDED_BY_DATA[name], size)
+    if name in OF_RANK_2:
+        text = text.replace("float[a] y", "float[a, b] y")
+    proto = model(text)
+    with Session(proto) as session:
+        for numbers in ([1, 1, 1], [3, 0, 4], [6, 5, 0]):
+            same_as_runtime(session, proto, {"x": np.array(numbers, np.float32)})
+
+
+SEQUENCES = {
+    "sequences": """e = SequenceEmpty<dtype = 1>() f = SequenceInsert(e, x)
+        y = ConcatFromSequence<axis = 0>(f)""",
+    "a sequence that a loop fills": """e = SequenceEmpty<dtype = 1>()
+        s = Loop(two, , e) < body = b(int64 i, bool d, seq(float[]) q)
+            => (bool d, seq(float[]) p) { r = Gather(x, i) p = SequenceInsert(q, r) } >
+        y = ConcatFromSequence<axis = 0, new_axis = 1>(s)""",
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequences_are_a_typed_error(name: str) -> None:
+    reason = "SequenceEmpty 'SequenceEmpty:0' : output 0 .'e'. is no tensor"
+    with pytest.raises(UnsupportedOperatorError, match=reason):
+        run_once(model(decided_by_data(SEQUENCES[name], "3")), {"x": f32(3)})
 
 
 def test_a_loop_whose_condition_follows_from_a_fed_number() -> None:

@@ -106,6 +106,11 @@ def test_panels_of_unsigned_bytes_are_signed_bytes() -> None:
     assert panels(["N", "K"], "N", "K", "s8") == Layout("NK16n4k")
 
 
+def test_each_kind_of_instructions_has_a_speed() -> None:
+    assert {*native.load_baseline().instructions()} <= {*native.PRODUCTS}
+    assert {*native.load().instructions()} <= {*native.PRODUCTS}
+
+
 LATE = """
 import vtensor
 from libdesc.narrow import native

@@ -56,7 +56,7 @@ HANDLER_TEXTS = {
     "version": f"{NAMES} -> text: version, and where it was found",
     "limit_isa": f"{NAMES}(cap) caps the instruction set",
     "computes": f"{NAMES}(dtype) -> whether the processor has it",
-    "speedups": f"{NAMES} -> {{dtype: (instructions, times as fast as f32)}}",
+    "speeds": f"{NAMES} -> {{dtype: how fast it is beside f32}}",
     "peaks": f"{NAMES}(nbytes) -> steps that measure peak speed",
     "let_go": f"{NAMES} releases kernels that planning made in vain",
 }
@@ -102,7 +102,7 @@ def test_a_key_that_is_missing_is_named(tmp_path: Path, key: str) -> None:
 
 KEYS_ALLOWED = (
     "computes, confirm, devices, guideline, invokers, layout_mapper, let_go, limit_isa, name, "
-    "peaks, priority, probe, python, speedups, transformer, version"
+    "peaks, priority, probe, python, speeds, transformer, version"
 )
 
 

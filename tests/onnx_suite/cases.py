@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from libdesc.registry import registry
 from vtensor.frontends.control import DECIDING
+from vtensor.frontends.edges.steps import STEPS
 from vtensor.frontends.folding import OWN
 from vtensor.frontends.functions import has_body
 from vtensor.language.operators import OPERATORS
@@ -91,6 +92,7 @@ class Case:
 def _has(domain: str, op: str, opset: int) -> bool:
     own = not domain and op in (*DECIDING, *OWN)
     label = f"{domain}::{op}" if domain else op
+    own = own or label in STEPS
     return own or bool(OPERATORS.spellings(label, opset)) or has_body(domain, op, opset)
 
 

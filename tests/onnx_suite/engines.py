@@ -14,6 +14,7 @@ from onnx import ModelProto
 from tests.onnx_suite.cases import Case, Value
 from vtensor import Session
 from vtensor.errors import (
+    EdgesNeeded,
     NativeError,
     UnsoundPlanError,
     UnsupportedOperatorError,
@@ -58,7 +59,11 @@ def at_load(case: Case) -> bool:
     Then no library ran: ONNX's reference evaluator, or the frontend, computed them.
     """
     feeds, _ = next(case.data)
-    model, known = Model(case.model, reference=False), dict[str, Value]()
+    known = dict[str, Value]()
+    try:
+        model = Model(case.model, reference=False)
+    except EdgesNeeded:
+        return False  # Python steps of a run compute them
     while True:
         try:
             graph = model.graph({name: np.shape(feeds[name]) for name in model.inputs}, known)

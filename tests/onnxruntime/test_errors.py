@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tests.onnxruntime.models import TINY, X, bytes_of
+from vtensor import onnxruntime as ours
+from vtensor.onnxruntime.errors import Fail
 
 
 def test_missing_file(ort: Any, errors: Any, tmp_path: Path) -> None:
@@ -158,6 +160,24 @@ def test_terminated_run(ort: Any, session: Any, errors: Any) -> None:
     options.terminate = True
     with pytest.raises(errors.Fail, match="terminate flag"):
         session.run(None, {"x": X}, options)
+
+
+def test_run_that_is_terminated_meanwhile_fails_at_its_end() -> None:
+    """The conversion of the input stands for another thread."""
+    options = ours.RunOptions()
+
+    class Late:
+        """An input that is made in the run."""
+
+        def __array__(self, *_: object, **__: object) -> Any:
+            options.terminate = True
+            return X
+
+    session = ours.InferenceSession(TINY)
+    with pytest.raises(Fail, match="terminate flag"):
+        session.run(None, {"x": Late()}, options)
+    options.terminate = False
+    assert len(session.run(None, {"x": X}, options)) == 2
 
 
 def test_messages_begin_with_the_status(session: Any, errors: Any) -> None:

@@ -204,10 +204,14 @@ def prober(library: str, op: object, inputs: Sequence[Given]) -> tuple[Prober, O
     return Prober(graph), node
 
 
-def variants(library: str, op: object, inputs: Sequence[Given]) -> list[Variant]:
-    """Return the variants that a library has beside what it decides by itself."""
+def variants(
+    library: str, op: object, inputs: Sequence[Given], inexact: bool = False
+) -> list[Variant]:
+    """Return the variants that a library has beside what it decides by itself; with ``inexact``,
+    the approximate ones, too.
+    """
     asking, node = prober(library, op, inputs)
-    return asking.variants(node)
+    return asking.variants(replace(node, variant=replace(node.variant, inexact=inexact)))
 
 
 def run(

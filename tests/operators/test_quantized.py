@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
@@ -156,3 +157,39 @@ def test_a_chain_on_bytes_is_the_same_for_few_and_many_elements(
     assert few.dtype == many.dtype == to
     assert len(np.unique(few)) > 40
     np.testing.assert_array_equal(many, few[x.astype(int) - limits.min])
+
+
+STEPS = (np.arange(24, dtype=np.uint8) * 11).reshape(3, 8)
+WEIGHTS = (np.arange(40, dtype=np.uint8) * 7).reshape(8, 5).view(np.int8)
+IMAGE = np.arange(100, dtype=np.uint8).reshape(1, 4, 5, 5)
+KERNEL = (np.arange(216, dtype=np.uint8) * 7).reshape(6, 4, 3, 3).view(np.int8)
+CODES = [np.array(0.1, np.float32), np.uint8(3)], [np.array(0.02, np.float32), np.int8(0)]
+RESULT = [np.array(0.5, np.float32), np.uint8(9)]
+CALLS: dict[str, list[Any]] = {
+    "QuantizeLinear": [np.linspace(-3, 40, 24, dtype=np.float32), *CODES[0]],
+    "QLinearMatMul": [STEPS, *CODES[0], WEIGHTS, *CODES[1], *RESULT],
+    "QLinearConv": [IMAGE, *CODES[0], KERNEL, *CODES[1], *RESULT],
+}
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.1, np.nan, np.inf, 1e-45])
+@pytest.mark.parametrize("op", CALLS)
+def test_scales_of_a_run_give_what_onnx_runtime_gives(op: str, scale: float) -> None:
+    """Whichever of the scales it is; the session goes on with right ones."""
+    names = [f"x{index}" for index in range(len(CALLS[op]))]
+    right = {name: np.asarray(value) for name, value in zip(names, CALLS[op], strict=True)}
+    ports = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in right.items()
+    ]
+    graph = helper.make_graph(
+        [node(op, " ".join(names))], "one", ports, [onnx.ValueInfoProto(name="y")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    peer = onnxruntime.InferenceSession(model.SerializeToString())
+    scales = [name for name, value in right.items() if value.dtype == np.float32 and not value.ndim]
+    wrong = [{**right, name: np.array(scale, np.float32)} for name in scales]
+    with Session(model, threads=1, cache_dir=None) as session:
+        for feeds in (*wrong, right):
+            [found], [expected] = session.run(None, feeds), peer.run(None, feeds)
+            np.testing.assert_array_equal(found, expected)

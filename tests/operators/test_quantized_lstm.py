@@ -238,6 +238,14 @@ def test_wrong_weights_are_refused(part: str, array: Array, text: str) -> None:
         Session(proto, cache_dir=None)
 
 
+def test_another_hidden_size_than_that_of_the_weights_is_refused() -> None:
+    proto = quantised("plain", False)
+    [number] = [a for n in proto.graph.node for a in n.attribute if a.name == "hidden_size"]
+    number.i += 1
+    with pytest.raises(VTensorError, match="hidden_size 7, the weights have 6"):
+        Session(proto, cache_dir=None)
+
+
 #: A kernel's network: five steps of two sequences.
 NETWORK = ("lstm", "forward", 5, 2, 3, 4, [(f, 0.0, 0.0) for f in ("sigmoid", "tanh", "tanh")])
 

@@ -110,6 +110,7 @@ def unvisited(nodes: list[Node]) -> set[str]:
         for info in OPERATORS.values()
         for spelling in (info.onnx if Path(info.file).parent.name == "ops" else ())
         if not spelling.op_type.startswith(MICROSOFT)
+        and spelling.rank is None
         and not any(
             node.op_type == spelling.op_type
             and spelling.since <= node.opset <= (spelling.until or 99)

@@ -31,7 +31,7 @@ from vtensor.language.tensor import VTensor
 
 SIZES = {"N": 2, "C": 17, "H": 5, "W": 3}
 
-#: Encodings that only the definition knows.
+#: Encodings of which the definition alone knows each change; f32 to the first is oneDNN's as well.
 FORMS = [
     "bf16+bf16",
     "u8(scale=0.5,zero=128)",
@@ -87,7 +87,7 @@ def test_a_transform_on_onednn_is_one_step(source: str, target: str) -> None:
         ("c128", "NCHW", "NHWC"),  # no such element type
         ("f32", "NCHW", "NCHW:s8"),  # a quantization
         ("f32", "NCHW", "NCHW:s8(scale=0.5)"),
-        *(("f32", "NCHW", f"NCHW16c:{encoding}") for encoding in FORMS),
+        *(("f32", "NCHW", f"NCHW16c:{encoding}") for encoding in FORMS[1:]),
         *(("f32", f"NCHW16c:{f}", f"NHWC:{f}") for f in FORMS if "zero" in f or "+" in f),
     ],
 )

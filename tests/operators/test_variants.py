@@ -12,6 +12,7 @@ from ops import Conv2D, MatMul, MaxPool, Relu
 from tests.operators.harness import check_outcome, decide, definition, prober, run, variants
 from tests.operators.tables.cases import CASES, Case, bound
 from tests.operators.test_libraries import ROWS
+from tests.optimizer.test_planes import LARGEST_ERROR, needs_amx
 from vtensor.errors import ContractError, NoInvokerError
 
 POINTS = Case(Conv2D(), ("N=2 C=32 H=5 W=6", "!O=48 I=32 h=1 w=1"))
@@ -31,6 +32,22 @@ def test_every_variant_computes_the_same(op: str) -> None:
             for variant in variants("onednn", case.op, given):
                 outcome = run("onednn", case.op, given, variant=variant)
                 check_outcome(outcome, definition(case.op, given), bound(op, "f32"))
+
+
+@needs_amx
+@pytest.mark.parametrize("op", ["Conv2D", "Conv3D", "ConvTranspose", "DepthwiseConv2D", "MatMul"])
+def test_products_of_planes_are_close(op: str) -> None:
+    """Every kernel on every case of an operator, into memory full of NaN."""
+    count = 0
+    for case in CASES[op]:
+        given = case.given()
+        with suppress(NoInvokerError):
+            for variant in variants("onednn", case.op, given, inexact=True):
+                if "bf16+bf16" in map(str, (layout.encoding for layout in variant.layouts)):
+                    outcome = run("onednn", case.op, given, variant=variant)
+                    check_outcome(outcome, definition(case.op, given), LARGEST_ERROR)
+                    count += 1
+    assert count
 
 
 @pytest.mark.parametrize("case", SEVERAL, ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import pytest
 import ops
 from libdesc import without_invoker
 from libdesc.preferences import Preferences
+from libdesc.registry import registry
+from libdesc.schema import Speed
 from optimizer.integers import integers as in_integers
 from tests.frontends.support import runtime
 from tests.optimizer.graphs import operators, steps_of
 from tests.optimizer.quantised import NETWORKS, output_step, quantised
 from vtensor import Graph, Session
+from vtensor.commands.explain import explain_dict
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning.library_options import preferences_of
 
@@ -55,6 +59,48 @@ def agrees(graph: Graph, optimize: Any = "all") -> list[str]:
             assert answer.dtype == expected.dtype
             np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
         return steps_of(session)
+
+
+# Kernels that are slower than those of numbers
+
+
+@pytest.mark.parametrize(("products", "wide"), [(0.1, True), (3.0, False)])
+def test_a_slow_integer_kernel_is_not_used(
+    products: float, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product that loses less than the conversion of its operand takes stays on integers. Sums
+    of numbers are exact here, so that answers are equal.
+    """
+    code = registry().libraries["narrow"].code
+    speed = Speed("", products, 0.2)
+    monkeypatch.setitem(code, "speeds_handler", lambda: {"u8": speed, "s8": speed})
+    g, image = Graph("net"), {"N": 1, "C": 32, "H": 16, "W": 16}
+    rng = np.random.default_rng(3)
+    y = g.input("x", image, "u8")
+    for out, inner, size in ((32, 32, 3), (2, 32, 1)):
+        w = g.constant(rng.integers(-9, 9, (out, inner, size, size), np.int8), "O I h w")
+        w = g.add(ops.DequantizeLinear(), w, number(g, 0.25), number(g, 0, "i1"))
+        window = ops.Conv2D(pads=(size // 2,) * 4)
+        y = encoded(g, g.add(window, decoded(g, y, scale=0.125), w), scale=4.0)
+    g.output(y)
+    x = {"x": rng.integers(0, 255, [*image.values()], np.uint8)}
+    with (
+        Session(g.seal(), threads=1, cache_dir=None) as session,
+        Session(g, threads=1, optimize="none", libraries=["numpy"]) as plain,
+    ):
+        np.testing.assert_array_equal(session.run(None, x)[0], plain.run(None, x)[0])
+        names = " ".join(step.op for step in session.plan.steps)
+        added = explain_dict(session.plan.graph, "net", others=False)["added"]
+    assert names.count("ConvInteger") == (1 if wide else 2)
+    assert len(added) == wide
+    assert all(
+        re.fullmatch(
+            r"Conv2D \S+ is computed in f32: by declared speeds it takes \S+ us on integers, "
+            r"\S+ in f32, conversions counted",
+            row["text"],
+        )
+        for row in added
+    )
 
 
 # Whole networks

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from libdesc.registry import registry
+from libdesc.schema import Speed
 from ops import Conv2D, Floor, MatMul, Relu, RMSNormalization, Softmax
 from optimizer.choice.errors import Allowed
 from optimizer.choice.ilp import choose
@@ -154,6 +155,23 @@ def test_ends_indices_and_jumps_stay_wide() -> None:
 
 
 @pytest.mark.usefixtures("computing")
+@pytest.mark.parametrize(("slow", "dtype"), [(0.05, "f32"), (0.5, "bf16")])
+def test_a_product_that_bf16_slows_down_stays_wide(
+    slow: float, dtype: str, monkeypatch: pytest.MonkeyPatch, computing: None
+) -> None:
+    """It stays in bf16 if the conversions around it would take longer than bf16 costs."""
+    speeds = {"bf16": Speed("", 10.0, slow)}
+    code = registry().libraries["onednn"].code
+    monkeypatch.setitem(code, "speeds_handler", lambda: speeds)
+    net = Net("f32")
+    x = net.add("Conv", "x", net.weight(64, 64, 3, 3), pads=[1] * 4)
+    x = net.add("Conv", x, net.weight(64, 1, 3, 3), group=64, pads=[1] * 4)
+    net.add("Conv", x, net.weight(64, 64, 3, 3), pads=[1] * 4, out="y")
+    graph = narrow(graph_of(net.model({"x": [1, 64, 56, 56]}, {"y": [1, 64, 56, 56]})))
+    assert types_of(graph, "DepthwiseConv2D") == [dtype]
+    assert types_of(graph, "Conv2D") == ["bf16", "bf16"]
+
+
 def test_a_graph_without_products_is_the_same_object() -> None:
     net = Net("f32")
     net.add("Tanh", net.add("Add", "x", net.weight(4)), out="y")
@@ -338,6 +356,10 @@ def test_a_plan_says_what_narrower_types_are_worth(tmp_path: Path) -> None:
     assert all(0 < row["of_time"] < 1 for row in worth["types"].values())
     assert "products in f32 are" in vtensor(*asked).stdout
     assert data["narrower"] is None  # nothing is left to gain
+    assert 0 < data["precision_error"] < ROUGH
+    assert data_of(*asked)["precision_error"] is None
+    text = vtensor(*asked, "--precision", "bf16").stdout
+    assert f"results are off by {data['precision_error']:.1e}" in text
     products = [step for step in data["steps"] if step["operator"].startswith("MatMul")]
     assert {row["dtype"] for step in products for row in step["inputs"]} == {"bf16"}
     assert all(row["layout"].endswith(":bf16") for step in products for row in step["inputs"])

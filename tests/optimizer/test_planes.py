@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from libdesc.onednn import _onednn as dnn
 from libdesc.onednn import routines_fused
-from libdesc.onednn.native import speedups
+from libdesc.onednn.native import speeds
+from libdesc.schema import Speed
 from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, Gelu, MatMul, Relu
 from optimizer.joint import timed_variants
@@ -25,7 +27,7 @@ from vtensor.runtime.tuning import tuner as tuning
 
 #: Three products in bf16 are faster than one in f32 with AMX only.
 needs_amx = pytest.mark.skipif(
-    speedups().get("bf16", ("", 0))[1] <= routines_fused.PLANE_PRODUCTS,
+    speeds().get("bf16", Speed()).products <= routines_fused.PLANE_PRODUCTS,
     reason="bf16 is less than three times as fast as f32",
 )
 
@@ -122,22 +124,61 @@ def test_planes_keep_most_digits(network: Callable[..., VTensor]) -> None:
 
 @needs_amx
 @pytest.mark.usefixtures("keen")
-def test_a_plan_on_planes_comes_from_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # libraries of other tests of this process would keep plans out of the cache
-    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
-    file = large_net(tmp_path / "net.onnx")
-    x = np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32)
+def test_open_sizes_and_another_session(tmp_path: Path) -> None:
+    """Approximate plans are not saved: another session makes the same one, with equal bits."""
+    file, rng = large_net(tmp_path / "net.onnx"), np.random.default_rng(0)
+    feeds = [{"x": rng.standard_normal((rows, 512), np.float32)} for rows in (3, 70)]
     options: Any = {"threads": 1, "cache_dir": tmp_path / "cache", "tolerance": LARGEST_ERROR}
-    answers, names = list[Array](), list[list[str]]()
+    answers = list[Array]()
     for _ in range(2):
         with Session(file, tune=True, **options) as session:
-            answers.append(np.array(session.run(None, {"x": x})[0]))
-            names.append(kernels(session))
-    assert len(names[0]) == 2
-    assert names[0] == names[1]
-    assert np.array_equal(answers[0], answers[1])
+            for feed in feeds:
+                answers.append(np.array(session.run(None, feed)[0]))
+                assert len(kernels(session)) == 2
+    for i, feed in enumerate(feeds):
+        assert np.array_equal(answers[i], answers[i + 2])
+        assert 0 < off(run(file, feed), answers[i]) < LARGEST_ERROR
+
+
+def flat(*dims: int, dtype: str = "bf16") -> dnn.Desc:
+    """Return the descriptor of a matrix in rows."""
+    return dnn.Desc.tag(dims, dtype, "ab")
+
+
+def product(*attrs: dnn.Attr, sizes: tuple[int, int, int] = (4, 8, 16)) -> dnn.Primitive:
+    """Return a product of matrices, f32 from bf16."""
+    m, k, n = sizes
+    return dnn.matmul(flat(m, k), flat(k, n), None, flat(m, n, dtype="f32"), *attrs)
+
+
+@needs_amx
+def test_only_products_that_add_up_are_taken() -> None:
+    added = dnn.Attr().binary("add", flat(4, 16, dtype="f32"))
+    first, second, last = product(), product(dnn.Attr().sum()), product(added)
+    assert dnn.product_in_planes(first, second, last).slots == ("src", "weights", "dst", "scratch")
+    other = product(sizes=(4, 8, 32))
+    f32 = [flat(*dims, dtype="f32") for dims in ((4, 8), (8, 16), (4, 16))]
+    wide = dnn.matmul(f32[0], f32[1], None, f32[2])
+    copy = dnn.reorder(flat(4, 8), flat(4, 8))
+    for three, reason in [
+        ((second, second, last), "followers of the first"),
+        ((first, first, last), "adds to its dst"),
+        ((first, product(dnn.Attr().sum(2.0)), last), "adds to its dst"),
+        ((first, second, first), "first adds an operand like dst"),
+        ((first, second, second), "first adds an operand like dst"),
+        ((first, second, other), "several layouts"),
+        ((wide, wide, wide), "f32 from bf16"),
+        ((copy, copy, copy), "lacks an operand"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            dnn.product_in_planes(*three)
+    for primitive, planes, reason in [
+        (first, 2, "not of a reorder"),
+        (copy, 2, "from f32 to f32"),
+        (dnn.reorder(flat(4, 8, dtype="f32"), flat(4, 8, dtype="f32")), 3, "one plane or two"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            dnn.reorder_to_planes(primitive, planes)
 
 
 @needs_amx
@@ -152,5 +193,5 @@ def test_slower_bf16_has_no_planes(monkeypatch: pytest.MonkeyPatch) -> None:
         return any("bf16+bf16" in str(v.layouts) for listed in variants.values() for v in listed)
 
     assert found()
-    monkeypatch.setattr(routines_fused, "speedups", lambda: {"bf16": ("AVX512_BF16", 1.8)})
+    monkeypatch.setattr(routines_fused, "speeds", lambda: {"bf16": Speed("AVX512_BF16", 1.8)})
     assert not found()

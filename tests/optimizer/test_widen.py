@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,16 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 from onnxruntime.transformers import float16
 
 from libdesc.registry import registry
+from libdesc.schema import Speed
 from optimizer.pipeline import LEVELS, simplify
+from optimizer.retyping import NARROW_SIDE, WIDE_SIDE, Link, fewest
 from optimizer.widen import widen
 from tests.frontends.support import runtime
 from tests.libraries.processes import printed
@@ -324,6 +330,81 @@ def test_a_graph_with_kernels_for_all_nodes_is_the_same_object() -> None:
     net.add("Tanh", net.add("Add", "x", net.weight(4)), out="y")
     graph = graph_of(net.model({"x": [3, 4]}, {"y": [3, 4]}))
     assert widen(graph) is graph
+
+
+@pytest.mark.parametrize(("products", "wide"), [(0.1, True), (10.0, False)])
+def test_a_node_with_a_slow_kernel_is_computed_wide(
+    products: float, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Conversions count: a product that saves less than they cost stays narrow."""
+    code = registry().libraries["onednn"].code
+    monkeypatch.setitem(code, "computes_handler", lambda _: True)
+    monkeypatch.setitem(code, "speeds_handler", lambda: {"f16": Speed("", products, 0.5)})
+    net = Net("f16")
+    x = net.add("MatMul", "x", net.weight(512, 512), out="large")
+    x = net.add("MatMul", net.add("Relu", x), net.weight(512, 512), out="larger")
+    x = net.add("MatMul", net.add("MaxPool", x, kernel_shape=[1]), net.weight(512, 1), out="y")
+    graph = graph_of(net.model({"x": [1, 64, 512]}, {"y": [1, 64, 1]}))
+    made = widen(graph)
+    types = {node.name: made.values[node.outputs[0]].dtype for node in made.nodes.values()}
+    assert (made is graph) is not wide
+    assert {types["large"], types["relu1"], types["larger"]} == {"f32" if wide else "f16"}
+    if wide:
+        assert next(iter(made.notes.values())).startswith(
+            "MatMul large is computed in f32: by declared speeds it takes "
+        )
+        tiny = graph_of(net_of_one_product().model({"x": [3, 4]}, {"y": [3, 4]}))
+        assert widen(tiny) is tiny
+
+
+def net_of_one_product() -> Net:
+    net = Net("f16")
+    net.add("MatMul", "x", net.weight(4, 4), out="y")
+    return net
+
+
+def test_explain_says_that_a_kernel_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = registry().libraries["onednn"].code
+    monkeypatch.setitem(code, "computes_handler", lambda _: True)
+    monkeypatch.setitem(code, "speeds_handler", lambda: {"f16": Speed("", 0.01, 0.5)})
+    net = Net("f16")
+    net.add("MatMul", "x", net.weight(256, 256), out="y")
+    model = net.model({"x": [64, 256]}, {"y": [64, 256]})
+    with Session(model, threads=1, cache_dir=None) as session:
+        session.run(None, input_of(model, "f16"))
+        [first, *_] = explain_dict(session.plan.graph, "net", others=False)["added"]
+    assert re.match(
+        r"MatMul y is computed in f32: by declared speeds it takes \S+ us in f16, \S+ in f32",
+        first["text"],
+    )
+
+
+@st.composite
+def cuts(draw: st.DrawFn) -> tuple[list[Link], dict[str, int]]:
+    """Return links between a few nodes and the two sides, and what each node gains."""
+    names = [f"n{place}" for place in range(draw(st.integers(1, 5)))]
+    ends, weights = st.sampled_from([WIDE_SIDE, NARROW_SIDE, *names]), st.integers(1, 9)
+    link = st.tuples(ends, st.lists(ends, min_size=1, max_size=3), weights)
+    rows = draw(st.lists(link, max_size=8))
+    links = [Link(f"v{place}", *row) for place, row in enumerate(rows)]
+    return links, {name: draw(st.integers(-9, 9)) for name in names}
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(cuts())
+def test_the_cut_is_least_by_brute_force(drawn: tuple[list[Link], dict[str, int]]) -> None:
+    links, gains = drawn
+
+    def cost(chosen: set[str]) -> int:
+        lost = sum(max(0, -gain if name in chosen else gain) for name, gain in gains.items())
+        return lost + sum(link.cost(chosen) for link in links)
+
+    subsets = (set(some) for n in range(len(gains) + 1) for some in combinations(gains, n))
+    every = [{WIDE_SIDE, *some} for some in subsets]
+    found = fewest(links, gains, WIDE_SIDE, NARROW_SIDE)
+    least = min(map(cost, every))
+    assert cost(found) == least
+    assert len(found) == min(len(chosen) for chosen in every if cost(chosen) == least)
 
 
 def test_fusion_sees_f32() -> None:

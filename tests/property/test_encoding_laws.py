@@ -38,13 +38,22 @@ def _values(stored: Array, encoding: Encoding) -> Array:
     return (stored.astype(np.longdouble) - encoding.zero) * encoding.scale
 
 
+def _settled(array: Array) -> Array:
+    """Bits of elements; of a NaN of f16 or bf16, to which NaNs become quiet, only the sign."""
+    words = bits(array)
+    if array.dtype in (np.float16, ml_dtypes.bfloat16):
+        infinity = 0x7C00 if array.dtype == np.float16 else 0x7F80
+        words = np.where((words & 0x7FFF) > infinity, words | 0x7FFF, words)
+    return words
+
+
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=str)
 def test_lossless_pairs_come_back_and_preserving_keep_it(
     source: Encoding, target: Encoding
 ) -> None:
     stored = _samples(source)
     there = convert(stored, source, target)
-    kept = np.array_equal(bits(convert(there, target, source)), bits(stored))
+    kept = np.array_equal(_settled(convert(there, target, source)), _settled(stored))
     assert kept or not lossless(source, target)
     # and the claim is not empty: what keeps every element of a small type is mostly known to
     if source.itemsize <= 2 and source.scale == target.scale == 1 and target.dtype != "bool":
@@ -64,7 +73,7 @@ def test_rounding_after_a_preserving_step_is_at_once(source: Encoding, middle: E
     wide = convert(stored, source, middle)
     for target in ENCODINGS:
         at_once, in_two = convert(stored, source, target), convert(wide, middle, target)
-        assert np.array_equal(bits(at_once), bits(in_two)), target
+        assert np.array_equal(_settled(at_once), _settled(in_two)), target
 
 
 def test_a_lossless_step_that_does_not_preserve_values_may_tip_a_later_rounding() -> None:
@@ -116,12 +125,11 @@ def test_rounding_twice_would_be_caught() -> None:
 @given(seeds)
 def test_f32_rounds_as_ml_dtypes_does(seed: int) -> None:
     stored = values([4000], "f32", seed)
-    number = ~np.isnan(stored)
     got = convert(stored, F32, BF16)
     with np.errstate(over="ignore", invalid="ignore"):
         want = stored.astype(ml_dtypes.bfloat16)
-    assert np.array_equal(bits(got)[number], bits(want)[number])
-    assert np.array_equal((bits(got) & 0x7FFF) > 0x7F80, ~number)  # NaN stays NaN
+    assert np.array_equal(bits(got), bits(want))
+    assert np.array_equal(np.isnan(got), np.isnan(stored))
 
 
 @LAWS

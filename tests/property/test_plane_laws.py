@@ -206,7 +206,7 @@ def _planes(physical: Array, layout: Layout, encoding: Encoding, sizes: Sizes) -
 
 def test_two_planes_keep_what_is_no_number_and_make_nothing_infinite() -> None:
     """Where bf16 has no such number any more, hi stays the largest that there is."""
-    nan = np.array([0x7FC10000, 0xFFA20000], np.uint32).view(np.float32)
+    nan = np.array([0x7FC00000, 0xFFC00000], np.uint32).view(np.float32)
     odd = np.concatenate([np.array([np.inf, -np.inf, -0.0, 0.0], np.float32), nan])
     layout = Layout("C:bf16+bf16")
     back = unpack(pack(odd, "C", layout), layout, "C", {"C": odd.size}, "f32")

@@ -9,6 +9,7 @@ from eval.shapes import Axes, axes_of
 from optimizer.pipeline import pass_names, simplify
 from vtensor.benchmark.report import Case
 from vtensor.language.symbolic.trace import Trace
+from vtensor.runtime.planning.keys import PlanKey
 from vtensor.runtime.planning.source import Source
 
 
@@ -68,7 +69,7 @@ def _trace(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Trace | Non
     """Return the trace of planning for these shapes; None if the network does not take them."""
     trace = Trace()
     try:
-        graph = source.traced(shapes, {}, (), trace)
+        graph = source.traced(PlanKey.of_shapes(source.inputs, shapes, {}, {}), trace)
         assert graph is not None, "the source has made no graph yet"
         simplify(graph, pass_names("all"))
     except Exception:  # of any kind, as in ``Outlines``: sizes are no numbers here

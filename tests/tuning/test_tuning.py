@@ -394,6 +394,35 @@ def test_glance_ends_when_runs_are_no_faster() -> None:
     assert len(drawn) == 50 - measure.DEFAULT_RUNS
 
 
+def test_layouts_in_which_a_node_does_the_same_work_are_measured_as_one() -> None:
+    dims = {"N": 1, "C": 8, "H": 4, "W": 4}
+    graph = Graph("net")
+    x, row = graph.input("x", dims), graph.input("row", {"C": 8})
+    graph.output(graph.add(Relu(), x), "relu")
+    graph.output(graph.add(Add(), x, x), "sum")
+    graph.output(graph.add(Add(), x, row), "biased")
+    graph.output(graph.add(MaxPool(kernel_shape=(2, 2)), x), "pooled")
+    with Session(graph, threads=1) as session:
+        lowered = session.plan.graph.bare
+
+    def ways(node: OpNode, *texts: str) -> int:
+        """Return the number of ways of a node whose operands are in one of some layouts."""
+        names = (*node.inputs, *node.outputs)
+        rows = [
+            [Layout(text) if len(lowered.tensors[name].dims) > 1 else Layout("C") for name in names]
+            for text in texts
+        ]
+        variants = [replace(node.variant.lying(row), kernel="k") for row in rows]
+        nodes = [replace(node, variant=variant) for variant in variants]
+        return len({measure.signature(each, lowered.tensors)[1] for each in nodes})
+
+    counts = {node.outputs[0]: ways(node, "NCHW", "NHWC") for node in lowered.operators}
+    assert [*counts.values()] == [1, 1, 2, 2]
+    relu = lowered.operators[0]
+    assert ways(relu, "NCHW", "NCHW8c") == 1
+    assert ways(relu, "NCHW", "NCHW16c") == 2  # with pads
+
+
 def test_glance_is_short_when_far_from_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     limits, failing = list[float](), set[str]()
 

@@ -108,19 +108,27 @@ def explain(
             calibrate=calibrate,
         ) as loaded,
     ):
-        graph = loaded.session.plan.graph
+        graphs = [plan.graph for plan in loaded.session.plans]
         if node:
-            row = explain_node(graph, node)
+            having = [graph for graph in graphs if _has(graph, node)]
+            row = explain_node([*having, *graphs][0], node)
             if as_json:
                 print_json(row)
             else:
                 print_lines(_node_lines(row))
             return
-        data = {**explain_dict(graph, model.stem, others), "warnings": [*loaded.warnings]}
+        warned = {"warnings": [*loaded.warnings]}
+        rows = [{**explain_dict(graph, model.stem, others), **warned} for graph in graphs]
         if as_json:
-            print_json(data)
+            print_json(rows[0] if len(rows) == 1 else {"segments": rows})
         else:
-            print_lines(_lines(data, graph.certificate))
+            for data, graph in zip(rows, graphs, strict=True):
+                print_lines(_lines(data, graph.certificate))
+
+
+def _has(graph: LoweredGraph, name: str) -> bool:
+    """Return whether a graph has a node or a value of this name."""
+    return any(name in (node.name, *node.outputs) for node in graph.nodes)
 
 
 def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]:
@@ -179,7 +187,7 @@ def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Li
     for row in data["transforms"]:
         yield from _transform_lines(row)
     if data["added"]:
-        yield Line("head", "nodes that the model lacks")
+        yield Line("head", "nodes that were added, or that are computed in another type")
     for row in data["added"]:
         yield Line("", f"  {row['node']} ({row['operator']}): {row['text']}")
     if data["declined"]:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from vtensor.benchmark.agreement import difference
 from vtensor.errors import InputError
 from vtensor.image import image_for
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.user_files import open_plain_file, read_plain_file
 from vtensor.language.wording import reason
-from vtensor.storage.inputs import random_array
+from vtensor.storage.inputs import noise, random_array
 
 if TYPE_CHECKING:
+    from vtensor.runtime.session import Session
     from vtensor.storage.inputs import Array, Port
 
 InputOption = Annotated[
@@ -83,6 +85,21 @@ def read_arrays(
             raise InputError(f"--value {text}: write it as name=1,2,3; {_listed(all_inputs)}")
         arrays[name] = _parsed(text, numbers, all_inputs[name])
     return arrays, pictures
+
+
+def difference_of(strict: Session, other: Session, arrays: Mapping[str, Array]) -> float:
+    """Return the largest difference between the outputs of two sessions of one model.
+
+    It is relative to the largest element of the same output.
+
+    Args:
+        strict: the session whose outputs are taken as right.
+        other: the other one.
+        arrays: the given arrays by name; other inputs get random numbers from a fixed seed.
+    """
+    ports = strict.inputs
+    feeds = noise(ports, {p.name: arrays[p.name] for p in ports if p.name in arrays})
+    return difference(strict.run(None, feeds), other.run(None, feeds))
 
 
 def make_feeds(

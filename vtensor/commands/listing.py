@@ -15,6 +15,7 @@ from vtensor.commands.shared import DebugOption, JsonOption, errors, print_json,
 from vtensor.errors import InputError, LibraryError, VTensorError
 from vtensor.language.dims import DimSpec
 from vtensor.language.operators import OPERATORS
+from vtensor.language.spelling import Refusal
 from vtensor.language.tensor import CPU
 from vtensor.language.wording import counted
 from vtensor.report import Line
@@ -56,20 +57,35 @@ def libs(
 
 def ops(
     name: Annotated[str, typer.Argument(help="List only this operator.", metavar="OP")] = "",
+    domain: Annotated[
+        str,
+        typer.Option(
+            help="List ONNX's operators of this domain, such as ai.onnx or com.microsoft."
+        ),
+    ] = "",
     device: DeviceOption = CPU,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """List the libraries that run each operator, in the order in which they are tried."""
+    """List the libraries that run each operator, in the order in which they are tried.
+
+    With --domain, list the operators of ONNX that are read, and what each is read as.
+    """
     with errors(debug):
         if name:
             dispatcher_source(name, device)  # raises if the name is unknown
-        rows = operators_list(device)
-        rows = [row for row in rows if name in ("", row["operator"])]
+        rows = [row for row in operators_list(device) if name in ("", row["operator"])]
+        domains = _by_domain(rows)
+        if domain and domain not in domains:
+            raise InputError(f"no operator of domain {domain!r} is read; there are {[*domains]}")
+        if domain:
+            domains = {domain: domains[domain]}
+            readers = {name for names in domains[domain].values() for name in names}
+            rows = [row for row in rows if row["operator"] in readers]
         if as_json:
-            print_json({"device": device, "operators": rows})
+            print_json({"device": device, "operators": rows, "domains": domains})
         else:
-            print_lines(_operator_lines(rows))
+            print_lines(_domain_lines(domains) if domain else _operator_lines(rows))
 
 
 def dispatcher(
@@ -114,7 +130,7 @@ def libraries_dict() -> dict[str, Any]:
     faster = {
         dtype: {"instructions": instructions, "times": times, "library": library.name}
         for library in libraries
-        for dtype, (instructions, times) in library.speedups().items()
+        for dtype, (instructions, times, _) in library.faster().items()
     }
     return {
         "libraries": rows,
@@ -177,6 +193,7 @@ def operators_list(device: str) -> list[dict[str, Any]]:
             "onnx": [
                 {"operator": spelling.op_type, "since": spelling.since, "until": spelling.until}
                 for spelling in OPERATORS[name].read_as
+                if not isinstance(spelling.read, Refusal)
             ],
             "invokers": [
                 {
@@ -194,6 +211,27 @@ def operators_list(device: str) -> list[dict[str, Any]]:
         }
         for name in sorted(OPERATORS)
     ]
+
+
+def _by_domain(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return, by domain and name of an ONNX operator, the operators that read it, of those in
+    ``rows``.
+    """
+    domains: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        for spelling in row["onnx"]:
+            *domain, op_type = spelling["operator"].split("::")
+            readers = domains.setdefault((domain or ["ai.onnx"])[0], {}).setdefault(op_type, [])
+            if row["operator"] not in readers:
+                readers.append(row["operator"])
+    return {name: dict(sorted(domains[name].items())) for name in sorted(domains)}
+
+
+def _domain_lines(domains: dict[str, dict[str, list[str]]]) -> Iterator[Line]:
+    for domain, operators in domains.items():
+        yield Line("head", f"{domain}  ({counted(len(operators), 'operator')})")
+        for op_type, readers in operators.items():
+            yield Line("", f"  {op_type}: {', '.join(readers)}")
 
 
 def _dims_text(spec: DimSpec) -> str:

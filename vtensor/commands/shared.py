@@ -6,7 +6,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,12 +17,18 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from libdesc.onnx_reference import LIBRARY as REFERENCE
 from vtensor.commands.given import read_arrays
-from vtensor.errors import InputError, ValuesNeededError, VTensorError
+from vtensor.errors import (
+    InputError,
+    SegmentsNeededError,
+    ValuesNeededError,
+    VTensorError,
+)
 from vtensor.isa import CAPS, limit_isa
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.report import Line
 from vtensor.runtime.planning.library_options import preferences_of
 from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE
+from vtensor.storage.inputs import noise
 
 if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
@@ -268,7 +274,9 @@ def opened(
         arrays, pictures = read_arrays(loaded.inputs, files, values, loaded.overridable)
         shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
         loaded = overriding(loaded, {*shapes, *pictures})
-        graph = graph_of(loaded, shapes, arrays)
+        graph: Graph | Path = model
+        with suppress(SegmentsNeededError):  # the session makes a graph for each segment
+            graph = graph_of(loaded, shapes, arrays)
         measured_on, others = read_arrays(loaded.inputs, calibrate, None)
         if others:
             raise InputError(f"--calibrate {', '.join(others.values())}: give arrays, not pictures")
@@ -277,12 +285,15 @@ def opened(
             threads=threads,
             **passes._asdict(),
             **mix._asdict(),
-            max_bytes=limits.max_bytes,
+            **(limits._asdict() if graph is model else {"max_bytes": limits.max_bytes}),
             calibrate=measured_on,
             progress=advance,
             deterministic=True,  # a plan that is shown or saved must not be provisional
         )
     with session:
+        if graph is model:
+            ports = [replace(p, shape=shapes.get(p.name, p.shape)) for p in session.inputs]
+            session.run(None, noise(ports, arrays))
         yield Opened(session, arrays, pictures, [*loaded.differences.values()])
 
 

@@ -213,8 +213,8 @@ class Problems:
             lines += [f"    {n.described} : {reason}" for n, reason in refused]
         if self.later:
             lines.append("  to fix: run it in a Session, which makes plans once values are known")
-            nodes = {(node.outermost or node).name: bool(node.origin) for node, _ in self.later}
-            return SegmentsNeededError("\n".join(lines), nodes, facts)
+            later = {(node.outermost or node).name: bool(node.origin) for node, _ in self.later}
+            return SegmentsNeededError("\n".join(lines), later, facts)
         lines.append("  to fix: export the model without them, or add the operators")
         return UnsupportedOperatorError("\n".join(lines))
 

@@ -26,6 +26,7 @@ from onnx import (
 from optimizer.constants.originals import Original, Originals
 from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of, graphs_of
+from vtensor.frontends.edges.kinds import check_edges
 from vtensor.frontends.files.constant_nodes import (
     external_tensors,
     own_nodes,
@@ -262,7 +263,7 @@ def read_network(
     except BudgetError as error:
         raise BudgetError(f"{label}: {error}") from None
     except ModelError as error:
-        raise ModelError(f"{label}: {error}") from error.__cause__
+        raise type(error)(f"{label}: {error}") from error.__cause__
     except Exception as error:  # malformed bytes: names that are no text, numbers out of range, ...
         pass_signals(error)
         raise ModelError(f"{label} is no valid ONNX model: {error}") from error
@@ -330,6 +331,7 @@ def _network(
     if not proto.HasField("graph"):
         raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
     opsets = _opsets(proto)
+    check_edges(proto)
     check_functions(proto)
     graph = proto.graph
     _check_text(graph.name, *(entry.domain for entry in proto.opset_import))

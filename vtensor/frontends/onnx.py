@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from operator import index
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from libdesc.registry import ready
 from vtensor.errors import (
+    EdgesNeeded,
     InputError,
     ModelError,
     SegmentsNeededError,
@@ -91,7 +92,16 @@ def load_onnx(
 
     Source: DESIGN.md, section 7.
     """
-    loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    limits: Any = {"max_bytes": max_bytes, "external_data_root": external_data_root}
+    try:
+        loaded = Model(model, reference, **limits)
+    except EdgesNeeded:
+        from vtensor.frontends.edges.model import Edges
+
+        edges = Edges(cast(Any, model))
+        if not edges.plain:
+            raise
+        loaded = Model(edges.core, reference, **limits)
     _check_mapping(shapes, "shapes")
     _check_mapping(values, "values")
     if named := loaded.overridable.keys() & {*(shapes or ()), *(values or ())}:
@@ -306,7 +316,11 @@ class Model:
         return self._built(named_of, outputs)
 
     def traced(
-        self, shapes: Mapping[str, Sequence[int]], values: Values, trace: Trace
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        values: Values,
+        elements: Mapping[str, Sequence[int]],
+        trace: Trace,
     ) -> Graph | None:
         """Return the graph as ``graph`` makes it, but for the symbolic sizes of a trace.
 
@@ -317,6 +331,7 @@ class Model:
         Args:
             shapes: sizes of inputs, symbolic or not.
             values: values of inputs, which become constants.
+            elements: for those of these values that have symbolic elements, their elements.
             trace: the trace of the symbolic sizes; rows are added to it.
 
         Raises:
@@ -345,7 +360,8 @@ class Model:
                 if declared is not None and (same != size or size > MAX_BYTES):
                     return None  # ``graph`` says why
                 symbols[str(declared)] = size
-        return traced_graph(earlier, sizes, checked, self._reference, self._promised(), trace)
+        known = checked, elements
+        return traced_graph(earlier, sizes, known, self._reference, self._promised(), trace)
 
     def _kind(
         self, sizes: Mapping[str, Sequence[int]], values: Collection[str]

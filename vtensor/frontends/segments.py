@@ -16,9 +16,9 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TypeProto, helper
 
 from optimizer.constants.originals import Originals
+from vtensor.frontends.builder import attributes_of
 from vtensor.frontends.control import DECIDING, constants_of
 from vtensor.frontends.folding import Facts
-from vtensor.frontends.builder import attributes_of
 from vtensor.frontends.functions import call, function_of, spellings_of
 from vtensor.frontends.network import (
     InputType,
@@ -75,8 +75,7 @@ class Control:
 
     def constant(self, name: str) -> Any:
         """Return the array of a constant of the model; None if the value is no constant."""
-        arrays = self.model.network.arrays
-        return arrays[name] if name in arrays else None
+        return self.model.network.arrays.get(name)
 
     def captured(self, attribute: str) -> list[str]:
         """Return the names of the outer values that one of the node's graphs reads.

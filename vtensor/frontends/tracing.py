@@ -45,7 +45,7 @@ MAX_TRACED_ELEMENTS = 16
 def traced_graph(
     earlier: NamedNetwork,
     shapes: Mapping[str, Sequence[int]],
-    values: Mapping[str, Array],
+    known: tuple[Mapping[str, Array], Mapping[str, Sequence[int]]],
     reference: bool,
     outputs: Mapping[str, Names],
     trace: Trace,
@@ -53,15 +53,22 @@ def traced_graph(
     """Return the graph of a network for symbolic sizes, with the dim names of an earlier graph.
 
     Args:
-        earlier, values, reference, outputs: the arguments of ``rebuilt``.
+        earlier, reference, outputs: the arguments of ``rebuilt``.
         shapes: sizes of every input; open sizes are symbols of the trace.
+        known: the values of inputs as for ``rebuilt``; and, for those with symbolic elements, their
+            elements.
         trace: the trace; rows are added to it.
 
     Raises:
         Exception: of any kind, if something differs from ``earlier`` or cannot be traced.
     """
     numbers = {name: tuple(map(number_of, shape)) for name, shape in shapes.items()}
+    values, elements = known
     facts = facts_of(earlier.network, numbers, values)
+    arrays: Any = facts.arrays
+    for name, row in elements.items():
+        symbols = np.array(row, object).reshape(values[name].shape)
+        arrays[name] = SymbolicArray(trace, values[name].shape, values[name], as_it_is, (), symbols)
     facts.made.update((name, tuple(s)) for name, s in shapes.items() if name not in facts.arrays)
     for name, shape in shapes.items():
         if name in facts.arrays and any(type(size) is SymbolicSize for size in shape):
@@ -152,7 +159,9 @@ class _Traced(Rebuilder):
         if tuple(map(number_of, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
         sources = [*map(self._source, node.proto.input, given)]
-        return SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
+        made = SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
+        sizes = sample.dtype.kind == "i" and sample.size <= MAX_TRACED_ELEMENTS
+        return made.with_elements() if sizes and shape == sample.shape else made
 
     def _source(self, name: str, given: Any) -> Any:
         """Return what a row of the trace has as its argument for a node's input ``name``.

@@ -90,8 +90,9 @@ def is_arithmetic(node: NetworkNode, facts: Facts) -> bool:
 def _integers(name: str, facts: Facts) -> bool:
     """Return whether a value has known sizes and integers as its elements."""
     kind, sizes = facts.types.get(name), facts.sizes(name)
-    known = kind is not None and sizes is not None and None not in sizes
-    return known and kind.tensor_type.elem_type in _INTEGER_TYPES
+    if kind is None or sizes is None or None in sizes:
+        return False
+    return kind.tensor_type.elem_type in _INTEGER_TYPES
 
 
 def _count(name: str, facts: Facts) -> int:

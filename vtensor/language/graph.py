@@ -71,7 +71,7 @@ class Graph:
         applied: a pair for each application of a rewrite rule: the rule's name, and the name of the
             node at which its pattern ended.
         passes: the names of the simplifications that ran.
-        notes: by name of a node that a simplification added, why it is there.
+        notes: by name of a node, why a simplification added it, or computes it in a wider type.
     """
 
     name: str = "graph"

@@ -265,12 +265,23 @@ class Spelling:
     counts: Counts | None = None
 
 
-def read_elsewhere(node: NodeReader) -> VTensor:
-    """Raise the error that this node cannot be read.
+@dataclass(frozen=True)
+class Refusal:
+    """The ``read`` of a spelling that refuses every node.
 
-    It is the ``read`` of all spellings that are used for writing only.
+    Attributes:
+        reason: why.
     """
-    raise node.refuse("another operator's spelling reads it")
+
+    reason: str
+
+    def __call__(self, node: NodeReader) -> VTensor:
+        """Raise the error that this node cannot be read."""
+        raise node.refuse(self.reason)
+
+
+#: The ``read`` of all spellings that are used for writing only.
+read_elsewhere = Refusal("another operator's spelling reads it")
 
 
 def written(op_type: str, since: int, write: Write) -> Spelling:

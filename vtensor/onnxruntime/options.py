@@ -173,7 +173,9 @@ class SessionOptions(_Options):
 
 
 class RunOptions(_Options):
-    """Options of a run. A run whose ``terminate`` is True does not begin; all else is ignored."""
+    """Options of a run. A run fails if ``terminate`` is True before or after it; all else is
+    ignored.
+    """
 
     _settings: ClassVar[Mapping[str, _Setting]] = {
         "log_severity_level": _Setting(-1),

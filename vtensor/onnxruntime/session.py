@@ -73,9 +73,10 @@ class Session:
             NotImplemented: VTensor lacks an operator of the model.
             RuntimeException: a library failed, or memory ran out.
         """
-        if run_options is not None:
-            _check_run(run_options)
-        return self._answers(output_names, input_feed)
+        _check_run(run_options)
+        results = self._answers(output_names, input_feed)
+        _check_run(run_options)  # another thread may have set ``terminate``
+        return results
 
     def run_with_ort_values(
         self,
@@ -136,6 +137,7 @@ class Session:
             raise ValueError("IOBinding must be used with the session that created it.")
         _check_run(run_options)
         iobinding._run()
+        _check_run(run_options)
 
     def get_inputs(self) -> list[NodeArg]:
         """Return the inputs that a run must be given, in order."""
@@ -388,12 +390,11 @@ class InferenceSession(Session):
         """Return a session of VTensor with these options."""
         options = self._sess_options
         threads = options.intra_op_num_threads
-        is_plain = options.graph_optimization_level == 0  # ORT_DISABLE_ALL
         try:
             return Network(
                 model,
                 threads=threads if threads > 0 else None,
-                optimize="none" if is_plain else "all",
+                optimize="all" if options.graph_optimization_level else "none",
                 deterministic=options.use_deterministic_compute,
                 external_data_root=folder,
             )
@@ -471,10 +472,11 @@ def _is_no_array(arg: NodeArg) -> bool:
 
 def _check_run(run_options: RunOptions | None) -> None:
     """Raise an error if the options of a run are none, or forbid it."""
-    if not isinstance(run_options, RunOptions | None):
+    if isinstance(run_options, RunOptions):
+        if run_options.terminate:
+            raise status(errors.Fail, "Exiting due to terminate flag being set to true.")
+    elif run_options is not None:
         raise TypeError(f"run_options is {type(run_options)}, not RunOptions")
-    if run_options is not None and run_options.terminate:
-        raise status(errors.Fail, "Exiting due to terminate flag being set to true.")
 
 
 def _array_fault(arg: NodeArg, value: object) -> tuple[type[Exception], str] | None:

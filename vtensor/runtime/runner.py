@@ -138,6 +138,7 @@ class Runner:
         Raises:
             InputError: there is no plan yet.
         """
+        self._check_whole()
         before = self.plan
         plan = self._store_of(before).settled(before)
         self._thread.last_run = self._last_run = plan, self.copied
@@ -149,7 +150,17 @@ class Runner:
         Raises:
             InputError: the plan delivers values other than outputs, or was dropped.
         """
+        self._check_whole()
         return self._store_of(plan).made_of(plan)
+
+    def _check_whole(self) -> None:
+        """Raise InputError if the model runs in segments, which have no plan in common."""
+        if self._segments is not None:
+            raise InputError(
+                "this model runs in segments, since nodes have to know values that a run computes; "
+                "lock, profile, frontier and bind take models of one plan\n"
+                "  to fix: call run; session.plans has the plans of all segments"
+            )
 
     def _store_of(self, plan: Plan) -> PlanStore:
         """Return the store of plans that has ``plan``: that of this runner, or that of a runner for
@@ -346,7 +357,9 @@ class Runner:
         """
         if self._segments is None:
             try:
-                results = in_front(partial(self._plan_and_run, outputs, inputs, out, times, strictly))
+                results = in_front(
+                    partial(self._plan_and_run, outputs, inputs, out, times, strictly)
+                )
             except SegmentsNeededError as error:
                 self._cut(error)
         if self._segments is not None:
@@ -413,8 +426,8 @@ class Runner:
         """The runners of a model's parts in the order in which they run; only this one if the
         model is not cut.
         """
-        runners = () if self._segments is None else self._segments.runners
-        return [part for runner in runners for part in runner.parts] or [self]
+        segments = self._segments
+        return [self] if segments is None else [p for r in segments.runners for p in r.parts]
 
     def _plan_and_run(
         self,
@@ -507,8 +520,14 @@ class Runner:
         feeds = {port.name: memory_of(inputs[port.name], port) for port in self.inputs}
         wanted = [port.name for port in self.outputs]
         into = check_out(outputs, self.outputs, wanted)
+        self._check_whole()
         with self._released_if_closed():
-            plan, _ = plans.find(feeds, wanted)
+            try:
+                plan, _ = plans.find(feeds, wanted)
+            except SegmentsNeededError as error:
+                self._cut(error)
+                self._check_whole()
+                raise
             plan = plans.settled(plan)  # the binding keeps this plan, so a better one is made first
             plans.has_run()  # runs of a binding do not queue the saving of choices
         plan.check_out(into)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vtensor.errors import BudgetError, InputError
-from vtensor.frontends.tensors import element_type
 from vtensor.language.dtype import from_numpy, numpy_dtype
 from vtensor.language.process.forks import OwnLock
 from vtensor.storage.budget import REMEDY
@@ -27,13 +26,20 @@ Arrays = dict[str, Array]
 
 
 class PartRunner(Protocol):
-    """The runner of a part of a model."""
+    """The runner of a part of a model; its parts are those of a part that is cut again."""
 
-    inputs: Sequence[Port]
-    outputs: Sequence[Port]
+    inputs: list[Port]
+    outputs: list[Port]
 
     def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, object], /) -> list[Array]:
         """Run the part and return its outputs, in order."""
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        """The runners of the parts that this part is cut into; only this one if it is not cut."""
+
+    def _close(self) -> None:
+        """Release plans, weights and memory."""
 
 
 RunnerOf = Callable[["Model"], PartRunner]
@@ -184,7 +190,8 @@ class _Branch:
                 runner = self.runners.get(attribute)
                 if runner is None:
                     outer = {name: values[name] for name in self.control.captured(attribute)}
-                    types = {name: (_dtype(array), None) for name, array in (outer | own).items()}
+                    types: dict[str, Kind] = {}
+                    types |= {name: (_dtype(array), None) for name, array in (outer | own).items()}
                     types |= {name: kinds[name] for name in outer if name in kinds}
                     runner = self._runner_of(self.control.body(attribute, types))
                     self.runners[attribute] = runner
@@ -266,6 +273,8 @@ class _Loop(_Branch):
         body, axis, step = self.control.attributes["body"], *self.order(place)
         value = body.output[len(body.output) - self.stacked(body) + place]
         if not row:
+            from vtensor.frontends.tensors import element_type
+
             kind = value.type.tensor_type
             shape = [dim.dim_value for dim in kind.shape.dim]
             shape.insert(axis % (len(shape) + 1), 0)

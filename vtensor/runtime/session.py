@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from libdesc.onnx_reference import LIBRARY as REFERENCE
 from ptensor.layout import Layout
-from vtensor.errors import InputError
+from vtensor.errors import EdgesNeeded, InputError
 from vtensor.runtime.execution.backlog import Backlog
 from vtensor.runtime.execution.lanes import executors_of
 from vtensor.runtime.execution.one_process import OneProcess
@@ -37,6 +37,7 @@ from vtensor.storage.inputs import (
 if TYPE_CHECKING:
     import onnx
 
+    from vtensor.frontends.edges.model import Edges
     from vtensor.language.graph import Graph
     from vtensor.language.tensor import VTensor
     from vtensor.runtime.execution.binding import Binding
@@ -206,9 +207,17 @@ class Session(OneProcess):
             options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
         entries = entries_of(cache_dir)
-        source = Source(
-            model, listed, workspace.max_bytes, external_data_root, entries, workspace.expect
-        )
+        self._edges: Edges | None = None
+        limits = listed, workspace.max_bytes
+        try:
+            source = Source(model, *limits, external_data_root, entries, workspace.expect)
+        except EdgesNeeded:
+            from vtensor.frontends.edges.model import Edges
+
+            edges = Edges(cast(Any, model))
+            self._edges = None if edges.plain else edges
+            root = external_data_root or edges.root
+            source = Source(edges.core, *limits, root, entries, workspace.expect)
         if options.lock is not None:
             locked = {*source.overridable} & options.lock.choices.inputs.keys()
             source = source.overriding(locked) if locked else source
@@ -229,7 +238,7 @@ class Session(OneProcess):
     @property
     def inputs(self) -> list[Port]:
         """The inputs of a run, with element types and shapes, in order."""
-        return list(self._runner.inputs)
+        return list(self._runner.inputs if self._edges is None else self._edges.inputs)
 
     @property
     def overridable(self) -> list[str]:
@@ -242,7 +251,7 @@ class Session(OneProcess):
     @property
     def outputs(self) -> list[Port]:
         """The outputs of a run, with element types and shapes, in order."""
-        return list(self._runner.outputs)
+        return list(self._runner.outputs if self._edges is None else self._edges.outputs)
 
     @property
     def values(self) -> list[str]:
@@ -275,6 +284,18 @@ class Session(OneProcess):
         """
         return self._runner.plan
 
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans of the last run, in the order in which they ran: one for each segment.
+
+        A model runs in several segments if nodes have to know values that a run computes: sizes
+        that data decide, or what control flow runs. ``plan`` is the last one.
+
+        Raises:
+            InputError: the network has symbolic sizes and nothing has run yet.
+        """
+        return [part.plan for part in self._runner.parts if part.last_run] or [self.plan]
+
     def lock(self) -> Lock:
         """Return the plan of the last run as a lock file: the choice for each node, with reasons.
 
@@ -304,7 +325,8 @@ class Session(OneProcess):
         """The conversions of the last run with their reasons: the Transforms of its plan, and the
         inputs and outputs that were copied (``copied``).
         """
-        return [*self.plan.conversions, *self._runner.copied.values()]
+        of_plans = [row for plan in self.plans for row in plan.conversions]
+        return [*of_plans, *self._runner.copied.values()]
 
     @property
     def copied(self) -> frozenset[str]:
@@ -359,7 +381,12 @@ class Session(OneProcess):
             BudgetError: a plan for these shapes would need more memory than ``max_bytes``.
             SessionClosedError: after ``close()``.
         """
-        return self._runner.run(outputs, inputs, out)
+        if self._edges is None:
+            return self._runner.run(outputs, inputs, out)
+        if out:
+            raise InputError("out: outputs of a model with texts, sequences or maps are new values")
+        self._runner.open()
+        return self._edges.run(outputs, inputs, self._runner.run)
 
     async def run_async(
         self,
@@ -400,7 +427,16 @@ class Session(OneProcess):
         Raises:
             InputError, NativeError, SessionClosedError: as in ``run``.
         """
+        self._check_arrays("run_tensors")
         return [result.tensor() for result in self._runner.results(outputs, inputs)]
+
+    def _check_arrays(self, what: str) -> None:
+        """Raise InputError if inputs or outputs are texts, sequences or maps.
+
+        ``what`` names the method that takes arrays only.
+        """
+        if self._edges is not None:
+            raise InputError(f"{what} takes no texts, sequences or maps, which this model has: run")
 
     @memory_errors()
     def bind(
@@ -423,6 +459,7 @@ class Session(OneProcess):
                 decides shapes.
             BudgetError, SessionClosedError: as in ``run``.
         """
+        self._check_arrays("bind")
         return self._runner.bind(inputs, outputs)
 
     @memory_errors()

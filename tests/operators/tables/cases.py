@@ -3,7 +3,8 @@
 A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
 constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
 ``~`` is values between -1 and 1, ``>`` above 1, ``%`` small positive ones, ``#`` small integers
-that are not 0, ``@`` bytes with a sign, ``$`` integers of 32 bits, ``?`` truth values.
+that are not 0, ``@`` bytes with a sign, ``$`` integers of 32 bits, ``?`` truth values, ``^``
+ascending values, ``&`` the nodes of trees: leaves with the first vote.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.operators.tables.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, 
 from vtensor.language.dtype import numpy_dtype
 
 #: What may stand in front of an input.
-FLAGS = "!+~>%#@$?"
+FLAGS = "!+~>%#@$?^&"
 
 #: The orders in which an image may have been left.
 IMAGES = ("NCHW", "NHWC", "NCHW8c", "NCHW16c")
@@ -84,14 +85,17 @@ def input_of(text: str, layout: str, dtype: str, random: np.random.Generator) ->
     dims, flags = dims_of(text), text[: len(text) - len(text.lstrip(FLAGS))]
     if "<" in text:
         places = random.integers(0, int(text.split("<")[1]), tuple(dims.values()))
+        places = places.astype(np.int32) if "$" in flags else places
         return Given(places, tuple(dims), Layout.plain(dims), "!" in flags)
     values = random.uniform(0.5, 1.5, tuple(dims.values()))
     if "+" not in flags:
         values = random.normal(size=tuple(dims.values())) * 3
-    values = flagged(flags, values)
+    values = np.sort(flagged(flags, values)) if "^" in flags else flagged(flags, values)
+    if "&" in flags:
+        values[...] = [-1, 0, 1, 0][: values.shape[-1]]
     image = bool(layout) and dims.keys() == set(Layout(layout).dims) and "!" not in flags
     where = Layout(layout) if image else Layout.plain(dims)
-    own = {"#": "u8", "@": "s8", "$": "s32", "?": "bool"}.get(flags[-1:], dtype)
+    own = {"#": "u8", "@": "s8", "$": "s32", "&": "s32", "?": "bool"}.get(flags[-1:], dtype)
     values = np.abs(values) if own[0] == "u" else values
     return Given(values.astype(numpy_dtype(own)), tuple(dims), where, "!" in flags)
 

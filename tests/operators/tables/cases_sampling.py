@@ -13,6 +13,7 @@ GRID = "~N=2 H=3 W=4 axis=2"
 BENT = ops.DeformConv((2, 1), (1, 0, 1, 2), (1, 2), group=2, offset_group=2)
 LARGE = ("N=2 C=32 H=17 W=19", "!O=24 I=16 h=3 w=3", "N=2 K=72 H=17 W=19")
 LINES = ("N=4 T=64 H=8 F=64", "N=4 T=16 H=8 F=64")
+FOREST = ("N=70 F=4", "!&node=5 word=4", "!$tree=9 <5", "!$vote=1 <1")
 SEQUENCE = "T=5 N=3 F=4"
 SIGMOID, TANH = ("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)
 
@@ -137,6 +138,12 @@ ROWS = [
     ),
     *(case(ops.STFT(3, 6, onesided), "N=2 T=20 part=1", "tap=6") for onesided in (True, False)),
     case(ops.STFT(1, 5, False), "N=2 T=9 part=2"),
+    *(case(ops.Lookup(), text, "!^key=5", "!value=6") for text in ("N=2 C=9", "")),
+    *(case(ops.PairwiseProbabilities(n), f"%N=5 pair={p}") for n, p in ((2, 1), (4, 6))),
+    case(ops.TreeEnsemble(), *FOREST, "!vote=1", "!base=1"),
+    case(ops.TreeEnsemble("AVERAGE", plain=True), *FOREST, "!vote=1", "!base=3"),
+    case(ops.TreeEnsembleClassifier(), *FOREST, "!vote=1", "!base=0", "!label=5 <9"),
+    case(ops.TreeEnsembleClassifier(True), *FOREST, "!vote=1", "!base=1", "!label=4 <9"),
     case(ops.STFT(160, 400), "N=2 T=4000 part=1", "tap=400"),
     case(ops.TensorScatter("H", "N", True), IMAGE, "N=2 C=17 H=3 W=6", "N=2 <5"),
     case(ops.TensorScatter("T", "N"), "T=9 N=3", "T=2 N=3", "N=3 <8"),

@@ -119,6 +119,18 @@ class SymbolicArray:
         result = Placed(self.trace.call(self.function, sources, self.sample))
         return self.trace.call(shaped, (result, *expected), self.sample)
 
+    def with_elements(self) -> SymbolicArray:
+        """Return the array with its elements, integers, as symbolic sizes.
+
+        Rows read them from the array that the trace computes.
+        """
+        if self.elements is None:
+            at, flat = Placed(self.place), self.sample.reshape(-1).tolist()
+            row = [self.trace.integer(element, (at, i), n) for i, n in enumerate(flat)]
+            self.elements = np.empty(self.sample.shape, object)
+            self.elements.reshape(-1)[:] = row
+        return self
+
     def _source(self, source: Any) -> Any:
         if isinstance(source, SymbolicArray):
             return Placed(source.place)
@@ -258,6 +270,11 @@ def array_of(elements: Sequence[int], dtype: str, *shape: int) -> Array:
     return np.array(elements, dtype).reshape(shape)
 
 
+def element(array: Array, place: int) -> int:
+    """Return element number ``place`` of an array of integers."""
+    return int(array.reshape(-1)[place])
+
+
 def reshaped(array: Array, dtype: str, *shape: int) -> Array:
     """Return an array in another shape.
 
@@ -296,5 +313,5 @@ def read_array(array: StoredArray | Array) -> Array:
 
 #: The functions that the rows of a trace call for symbolic arrays.
 TRACED: Sequence[Callable[..., Any]] = (
-    *(array_of, in_f32, read_array, reshaped, shaped, spread_under, turned),
+    *(array_of, element, in_f32, read_array, reshaped, shaped, spread_under, turned),
 )

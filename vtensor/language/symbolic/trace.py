@@ -151,6 +151,14 @@ class Trace:
         places = tuple(map(self.place_of, arguments))
         return self._row((COMPUTE, self.constant(function), places, ()), value)
 
+    def integer(self, function: Callable[..., int], arguments: Sequence[Any], value: int) -> int:
+        """Add a row for a call that returns an integer, and return it as a symbolic size.
+
+        Args:
+            function, arguments, value: the arguments of ``call``.
+        """
+        return self._symbol(self.call(function, arguments, value))
+
     def constant(self, value: Any, key: Hashable = None) -> int:
         """Return the place of a constant: -1, -2, ...; equal plain values share a place.
 

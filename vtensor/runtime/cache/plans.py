@@ -149,10 +149,7 @@ class SavedPlans:
             exact: True for the entry of exactly these sizes; False for the entries of choices that
                 may serve other sizes.
         """
-        values = [
-            (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
-        ]
-        scope = key if exact else (key.kind, values)
+        scope = key if exact else (key.kind, key.closed_values)
         digest = entry_digest(model_fingerprint, scope, options, self._workspace.executor.threads)
         return [f"plan-{digest}-{number}" for number in range(1 if exact else MOST_CHOICES)]
 

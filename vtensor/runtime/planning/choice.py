@@ -114,10 +114,8 @@ class InputKind:
 def kind_of(key: PlanKey) -> Hashable:
     """Return the input kind of a key: a value that is equal for keys that differ only in sizes.
 
-    The values of inputs that decide shapes are compared too. The value changes when plug-ins are
+    The values of inputs that decide shapes are compared too, without their open elements, which
+    count as sizes. The value changes when plug-ins are
     registered.
     """
-    values = tuple(
-        (port_key.name, port_key.value) for port_key in key.inputs if port_key.value is not None
-    )
-    return key.kind, values, plugins_version()
+    return key.kind, key.closed_values, plugins_version()

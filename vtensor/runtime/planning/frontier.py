@@ -320,7 +320,7 @@ def _forms(graph: LoweredGraph) -> Mapping[str, int]:
     for node in graph.operators:
         library, kernel = node.variant.library, node.variant.kernel
         names = zip(node.inputs, node.variant.layouts, strict=False)
-        types = {layout.stored(graph.values[name].dtype).dtype for name, layout in names}
+        types = {str(layout.stored(graph.values[name].dtype)) for name, layout in names}
         in_narrow = f" in {NARROW}" * (NARROW in types)
         if node.variant.inexact or in_narrow:
             forms[f"{library} {kernel}".strip() + in_narrow] += 1

@@ -4,7 +4,7 @@ decide shapes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import log
@@ -17,6 +17,12 @@ from vtensor.language.cached import cached_property
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import dataclass
 from vtensor.storage.inputs import Array, Feed, Port
+
+#: Element types of the deciding values whose elements may be open.
+OPEN_TYPES = ("s64", "s32")
+
+#: The largest deciding value whose elements may be open, in elements.
+MOST_OPEN_ELEMENTS = 16
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,30 @@ class InputKey:
         """Return ``value`` as an array; only for an input whose value decides shapes."""
         assert self.value is not None, "a plan has the values of deciding inputs alone"
         return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
+
+    @property
+    def is_open(self) -> Sequence[bool]:
+        """For each element of a deciding value, whether symbolic plans serve other elements too.
+
+        These are integers from 2 on of a small value, such as sizes. Plans may treat 0, 1 and
+        negative numbers in ways of their own.
+        """
+        if self.value is None or self.dtype not in OPEN_TYPES:
+            return ()
+        elements = self.array().reshape(-1)
+        small = elements.size <= MOST_OPEN_ELEMENTS
+        return [small and element >= 2 for element in elements.tolist()]
+
+    @property
+    def closed_value(self) -> Hashable:
+        """The deciding value, with None in place of its open elements; None if it has no value."""
+        if self.value is None:
+            return None
+        is_open = self.is_open
+        if not any(is_open):
+            return self.value
+        elements = self.array().reshape(-1).tolist()
+        return tuple(None if o else e for o, e in zip(is_open, elements, strict=True))
 
 
 @dataclass(frozen=True)
@@ -128,6 +158,22 @@ class PlanKey:
     def known(self) -> dict[str, Array]:
         """The values of inputs that decide shapes, by name."""
         return {row.name: row.array() for row in self.inputs if row.value is not None}
+
+    @property
+    def open_elements(self) -> list[int]:
+        """The open elements of values that decide shapes, in the order of inputs."""
+        return [
+            element
+            for row in self.inputs
+            if row.value is not None
+            for is_open, element in zip(row.is_open, row.array().reshape(-1).tolist(), strict=False)
+            if is_open
+        ]
+
+    @property
+    def closed_values(self) -> Hashable:
+        """The values that decide shapes, by name, without their open elements."""
+        return tuple((row.name, row.closed_value) for row in self.inputs if row.value is not None)
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
         """Return the key for other shapes of the same inputs."""

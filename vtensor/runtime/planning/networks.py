@@ -84,7 +84,7 @@ class Networks:
         """
         from vtensor.runtime.planning.choosing import simplified
 
-        open_sizes, kind = self._source.open_sizes(key.shapes, key.known), kind_of(key)
+        open_sizes, kind = self._source.open_of(key), kind_of(key)
         self._graphs[kind] = graphs = self._graphs.pop(kind, [])
         if len(self._graphs) > MAX_KINDS:
             del self._graphs[next(iter(self._graphs))]
@@ -119,7 +119,7 @@ class Networks:
 
         trace = Trace()
         try:
-            graph = self._source.traced(key.shapes, key.known, key.inner, trace)
+            graph = self._source.traced(key, trace)
             simple = None if graph is None else simplified(graph, options)
             if simple is None:
                 return None

@@ -85,7 +85,7 @@ class Planner:
             locked = self._locked(options.lock, key, options)
             return self._repeated(locked, locked.graph.overflows, key, options), None
         kind, known, failed = self._kind(key), Known(), Failed()
-        open_sizes = self.source.open_sizes(key.shapes, key.known)
+        open_sizes = self.source.open_of(key)
         for choice in self._candidates(kind, key, options):
             if (symbolic := choice.plan_for(open_sizes, known)) is None:
                 continue
@@ -378,7 +378,7 @@ class Planner:
             VTensorError: the model takes no such sizes, or no plan can be made.
         """
         kind, known, failed = self._kind(key), Known(), Failed()
-        open_sizes = self.source.open_sizes(key.shapes, key.known)
+        open_sizes = self.source.open_of(key)
         for choice in self._candidates(kind, key, options):
             if (symbolic := choice.plan_for(open_sizes, known)) is None:
                 continue

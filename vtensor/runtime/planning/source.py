@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vtensor.frontends.segments import Cut
     from vtensor.language.graph import Graph
     from vtensor.language.symbolic.trace import Trace
+    from vtensor.runtime.planning.keys import PlanKey
     from vtensor.storage.entries import Entries
 
     Given: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
@@ -239,7 +240,9 @@ class Source:
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
             save_known(file, text, graph, entries)
-        with suppress(ValuesNeededError, SegmentsNeededError):  # the values come with runs, which make the plans
+        with suppress(
+            ValuesNeededError, SegmentsNeededError
+        ):  # the values come with runs, which make the plans
             if graph is None and loaded.static:
                 graph = loaded.graph({})
         if graph is not None:
@@ -377,6 +380,12 @@ class Source:
             if declared is None
         ]
 
+    def open_of(self, key: PlanKey) -> list[int]:
+        """Return what symbols stand for in plans for a key: the open sizes, then the open elements
+        of values that decide shapes.
+        """
+        return [*self.open_sizes(key.shapes, key.known), *key.open_elements]
+
     def _ports_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Port]:
         """Yield the input ports; a port of any rank gets the rank of its shape in ``shapes``."""
         return (port.of_rank(len(shapes[port.name])) for port in self.inputs)
@@ -453,27 +462,20 @@ class Source:
                 replaced[port.name] = tuple([other(n, s) if d is None else s for n, d, s in rows])
         return replaced
 
-    def traced(
-        self,
-        shapes: Mapping[str, tuple[int, ...]],
-        known: Mapping[str, Array],
-        inner: Iterable[str],
-        trace: Trace,
-    ) -> Graph | None:
-        """Return the graph with symbolic sizes in place of its open sizes.
+    def traced(self, key: PlanKey, trace: Trace) -> Graph | None:
+        """Return the graph with symbols in place of open sizes and of open elements of values.
 
         Returns None if no such graph can be made of the model.
 
         Args:
-            shapes: the shapes, by input.
-            known: the values of inputs that decide shapes, by input.
-            inner: the names of values that are delivered in addition to the outputs.
+            key: the key of a plan.
             trace: the trace to which the symbols are added.
 
         Raises:
             Exception: of any kind, if the graph cannot be traced.
         """
-        traced = map(trace.size, self.open_sizes(shapes, known))
+        shapes, known = key.shapes, key.known
+        traced = map(trace.size, self.open_of(key))
         sizes = {
             port.name: tuple(
                 next(traced) if declared is None and port.name not in known else size
@@ -483,10 +485,20 @@ class Source:
         }
         if self._graph is None:
             assert self._model is not None, "a source has a model or a graph"
-            graph = self._model.traced(sizes, known, trace)
+            elements = {
+                row.name: [
+                    next(traced) if is_open else element
+                    for is_open, element in zip(
+                        row.is_open, known[row.name].reshape(-1).tolist(), strict=True
+                    )
+                ]
+                for row in key.inputs
+                if any(row.is_open)
+            }
+            graph = self._model.traced(sizes, known, elements, trace)
         else:
             graph = self._graph.with_sizes(_decided(self._graph, sizes))
-        names = tuple(inner)
+        names = key.inner
         return graph.delivering(names) if graph is not None and names else graph
 
     def check_values(self, wanted: Iterable[object]) -> None:

@@ -48,7 +48,7 @@ def has_instructions(dtype: str) -> bool:
     """Return whether a library multiplies faster in a type than in f32 on this processor."""
     from libdesc.registry import ready
 
-    return any(dtype in library.speedups() for library in ready().libraries.values())
+    return any(dtype in library.faster() for library in ready().libraries.values())
 
 
 def tolerance_of(tolerance: object) -> float:

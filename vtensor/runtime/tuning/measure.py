@@ -30,6 +30,7 @@ from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from vtensor.errors import ContractError
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.operators import info_of
 from vtensor.language.process.interrupts import ignored
 from vtensor.language.tensor import Storage, VTensor
 from vtensor.runtime.execution.executor import Executor
@@ -163,19 +164,35 @@ def signature(node: OpNode, values: Mapping[str, VTensor]) -> tuple[str, str]:
     """Return two texts on which the time of a node depends: its call and its way.
 
     The call names the library, the operators, sizes and element types. The way names the layouts
-    and the kernel.
+    and the kernel; all layouts in which a node does the same work have the same way, so that noise
+    of a measurement prefers none of them.
 
     Args:
         node: the node in its variant.
         values: the values that the node reads and writes, by name.
     """
-    operands = (values[name] for name in (*node.inputs, *node.outputs))
+    operands = [values[name] for name in (*node.inputs, *node.outputs)]
     rows = (f"{t.summary()}{' constant' if t.constant else ''}" for t in operands)
     ops = [node.op, *(follower.op for follower in node.followers)]
     call = f"{node.variant.library} {' '.join(map(repr, ops))}: {', '.join(rows)}"
-    way = " ".join([*map(str, node.variant.layouts), node.variant.kernel]).strip()
+    layouts = ["any order"] if _flat(node, operands) else map(str, node.variant.layouts)
+    way = " ".join([*layouts, node.variant.kernel]).strip()
     first, _, second = numbered(f"{call}\n{way}").partition("\n")
     return first, second
+
+
+def _flat(node: OpNode, operands: Sequence[VTensor]) -> bool:
+    """Return whether a node only goes over memory from its begin to its end: it is element-wise,
+    and operands other than single elements have the same dims and one layout without pads.
+    """
+    ops = (node.op, *(follower.op for follower in node.followers))
+    if not all(info_of(op).elementwise for op in ops):
+        return False
+    pairs = zip(operands, node.variant.layouts, strict=True)
+    full = [(tensor, layout) for tensor, layout in pairs if tensor.num_elements > 1]
+    return len({(layout, frozenset(tensor.dims.items())) for tensor, layout in full}) == 1 and all(
+        layout.num_elements(tensor.dims) == tensor.num_elements for tensor, layout in full
+    )
 
 
 def numbered(text: str) -> str:

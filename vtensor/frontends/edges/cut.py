@@ -1,0 +1,365 @@
+"""The cut of a model into Python steps, a numeric model, and Python steps after it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+
+from vtensor.errors import UnsupportedOperatorError
+from vtensor.frontends.edges.kinds import (
+    ML,
+    array_of,
+    attributes_of,
+    is_array,
+    is_text,
+    label_of,
+    texts_of,
+)
+from vtensor.frontends.edges.sequences import Sequences
+from vtensor.frontends.edges.steps import SHARED, STEPS
+from vtensor.frontends.edges.texts import number_of
+from vtensor.frontends.tensors import sizes_of
+from vtensor.language.process.interrupts import pass_signals
+from vtensor.language.records import dataclass
+
+#: Operators that graphs have and that pass or compare texts as the numbers that stand for them.
+_PASSING = frozenset(
+    [
+        *("Identity", "Concat", "Gather", "GatherElements", "GatherND", "Reshape", "Squeeze"),
+        *("Unsqueeze", "Flatten", "Slice", "Split", "Transpose", "Expand", "Tile", "Where"),
+        *("Equal", "Shape", "Size", "Compress", "Constant", "Cast", "ConstantOfShape"),
+    ]
+)
+_PASSING_ML = frozenset(["ArrayFeatureExtractor", "LabelEncoder", "OneHotEncoder"])
+
+#: By classifier, the attribute of its labels that are numbers.
+_LABELS = {
+    "LinearClassifier": "classlabels_ints",
+    "SVMClassifier": "classlabels_ints",
+    "TreeEnsembleClassifier": "classlabels_int64s",
+}
+
+#: The version of ``ai.onnx.ml`` from which a LabelEncoder has keys and values.
+_KEYS_SINCE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A model in three parts.
+
+    Attributes:
+        before, after: the nodes of Python steps, in order.
+        core: the numeric model; its inputs and outputs have the names of the model's values.
+        known: constants that Python steps read, by name.
+        texts: all texts of the model.
+        types: the types of values, as far as they are known.
+    """
+
+    before: Sequence[NodeProto]
+    core: ModelProto
+    after: Sequence[NodeProto]
+    known: Mapping[str, Any]
+    texts: Collection[str]
+    types: Mapping[str, TypeProto]
+
+
+def cut(proto: ModelProto, label: str) -> Cut:
+    """Cut a model.
+
+    Args:
+        proto: the model.
+        label: its name in errors.
+
+    Raises:
+        ModelError: a node needs texts, sequences or maps between numeric nodes.
+    """
+    try:
+        types = _types(onnx.shape_inference.infer_shapes(proto).graph)
+    except Exception as error:  # of the bindings; some types stay unknown
+        pass_signals(error)
+        types = _types(proto.graph)
+    graph = proto.graph
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    taken = {name for node in graph.node for name in (*node.input, *node.output)} | {*constants}
+    opset = opsets.get("", opsets.get("ai.onnx", 1))
+    nodes = Sequences(opset, types, constants, taken).resolved(graph.node)
+    nodes = _needed(nodes, [value.name for value in graph.output])
+    before, middle, after = _parts(nodes, types, label)
+    texts = [text for node in nodes for text in texts_of(node)]
+    for tensor in constants.values():
+        if tensor.data_type == TensorProto.STRING:
+            texts += array_of(tensor).reshape(-1).tolist()
+    read = {name for node in (*before, *after) for name in node.input}
+    delivered = {value.name for value in graph.output}
+    known = {name: array_of(t) for name, t in constants.items() if name in read | delivered}
+    for node in middle:
+        _check_passes(node, types, label)
+    core = _core(proto, middle, types, {*read, *delivered}, taken)
+    return Cut(before, core, after, known, texts, types)
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, TypeProto]:
+    values = (*graph.value_info, *graph.input, *graph.output)
+    types = {value.name: value.type for value in values if value.type.WhichOneof("value")}
+    for tensor in graph.initializer:
+        types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+    return types
+
+
+def _needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+    """Return the nodes that the values ``outputs`` need."""
+    from vtensor.frontends.network import reads_of
+
+    wanted, kept = {*outputs}, []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            wanted |= reads_of(node)
+            kept.append(node)
+    return kept[::-1]
+
+
+def _is_step(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
+    """Return whether a graph cannot have a node, since its values are no arrays of numbers."""
+    label = label_of(node)
+    if label == "Cast":
+        ends = types.get(node.input[0]), types.get(node.output[0])
+        return is_text(ends[0]) != is_text(ends[1])
+    if label == "Identity":
+        kind = types.get(node.input[0])
+        return kind is not None and not is_array(kind)
+    return label in STEPS
+
+
+def _parts(
+    nodes: Sequence[NodeProto], types: Mapping[str, TypeProto], label: str
+) -> tuple[list[NodeProto], list[NodeProto], list[NodeProto]]:
+    """Return the nodes of the steps before, of the numeric model, and of the steps after.
+
+    Raises:
+        UnsupportedOperatorError: a step reads what the numeric model computes, and the numeric
+            model what the step computes.
+    """
+    producer = {name: place for place, node in enumerate(nodes) for name in node.output}
+    able: list[bool] = []
+    for node in nodes:
+        origins = [producer[name] for name in node.input if name in producer]
+        is_constant = node.op_type == "Constant" and not node.domain
+        known = is_constant or label_of(node) in STEPS or label_of(node) in SHARED
+        able.append(known and all(able[place] for place in origins))
+    first, after = set[int](), set[int]()
+    for place in reversed(range(len(nodes))):
+        node = nodes[place]
+        if able[place] and (place in first or _is_step(node, types)):
+            first.add(place)
+            first.update(producer[name] for name in node.input if name in producer)
+    for place, node in enumerate(nodes):
+        sources = {producer[name] for name in node.input if name in producer}
+        if place in first or not (_is_step(node, types) or sources & after):
+            continue
+        if label_of(node) not in STEPS and label_of(node) not in SHARED:
+            step = next(nodes[source] for source in sources if source in after)
+            raise UnsupportedOperatorError(
+                f"{label}: {label_of(node)} {node.name!r} reads what {label_of(step)} "
+                f"{step.name!r} computes: texts, sequences and maps may only be where a model "
+                "begins or ends\n  to fix: export the model without them"
+            )
+        after.add(place)
+    rows: tuple[list[NodeProto], ...] = ([], [], [])
+    for place, node in enumerate(nodes):
+        is_constant = node.op_type == "Constant" and not node.domain
+        if place in first:
+            rows[0].append(node)
+        if place in after:
+            rows[2].append(node)
+        elif place not in first or is_constant:
+            rows[1].append(node)
+    return rows[0], rows[1], rows[2]
+
+
+def _check_passes(node: NodeProto, types: Mapping[str, TypeProto], label: str) -> None:
+    """Raise UnsupportedOperatorError if a numeric node computes with texts."""
+    if not any(is_text(types.get(name)) for name in node.input):
+        return
+    passing = {"": _PASSING, "ai.onnx": _PASSING, ML: _PASSING_ML}.get(node.domain, frozenset())
+    if node.op_type not in passing and not (node.domain == ML and node.op_type == "CategoryMapper"):
+        raise UnsupportedOperatorError(
+            f"{label}: {label_of(node)} {node.name!r} computes with texts, which may only be "
+            "passed, compared or looked up there\n  to fix: export the model without them"
+        )
+
+
+def _core(
+    proto: ModelProto,
+    nodes: Sequence[NodeProto],
+    types: Mapping[str, TypeProto],
+    read: set[str],
+    taken: set[str],
+) -> ModelProto:
+    """Return the numeric model.
+
+    Args:
+        proto: the model.
+        nodes: the nodes of the numeric model.
+        types: the types of values.
+        read: names of the values that Python steps and the caller read.
+        taken: the names of all values; new ones are added.
+    """
+    made = {name for node in nodes for name in node.output if name}
+    nodes = _needed(nodes, made & read)
+    made = {name for node in nodes for name in node.output if name}
+    needs = {name for node in nodes for name in node.input if name} - made
+    tensors = [
+        tensor if tensor.data_type != TensorProto.STRING else _numbered(tensor)
+        for tensor in proto.graph.initializer
+        if tensor.name in needs
+    ]
+    own = {tensor.name for tensor in tensors}
+    order = dict.fromkeys([*(value.name for value in proto.graph.input), *sorted(needs)])
+    inputs = [_value(name, types.get(name)) for name in order if name in needs - own]
+    delivered = dict.fromkeys([*(v.name for v in proto.graph.output), *sorted(read)])
+    outputs = [_value(name, types.get(name)) for name in delivered if name in made]
+    numbered = [new for node in nodes for new in _numeric(node, types, taken)]
+    if not outputs:  # all is done by Python steps
+        value = numpy_helper.from_array(np.zeros((), np.float32))
+        numbered.append(helper.make_node("Constant", [], ["nothing"], value=value))
+        outputs.append(helper.make_tensor_value_info("nothing", TensorProto.FLOAT, []))
+    core = ModelProto()
+    core.CopyFrom(proto)
+    for field in ("node", "initializer", "sparse_initializer", "input", "output", "value_info"):
+        core.graph.ClearField(field)
+    core.graph.node.extend(numbered)
+    core.graph.initializer.extend(tensors)
+    core.graph.input.extend(inputs)
+    core.graph.output.extend(outputs)
+    for entry in core.opset_import:
+        if entry.domain == ML and entry.version < _KEYS_SINCE:
+            entry.version = _KEYS_SINCE
+    return core
+
+
+def _value(name: str, kind: TypeProto | None) -> onnx.ValueInfoProto:
+    """Return the type of a numeric model's input or output; texts are numbers there."""
+    value = onnx.ValueInfoProto(name=name)
+    if kind is not None and is_array(kind):
+        value.type.CopyFrom(kind)
+    if is_text(kind):
+        value.type.tensor_type.elem_type = TensorProto.INT64
+    sizes = sizes_of(kind)
+    if sizes is not None and any(size is None for size in sizes):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param.startswith("unk__"):
+                dim.ClearField("dim_param")
+    return value
+
+
+def _numbered(tensor: TensorProto) -> TensorProto:
+    """Return a tensor of texts as one of the numbers that stand for them."""
+    texts = array_of(tensor)
+    numbers = np.array([number_of(text) for text in texts.reshape(-1)], np.int64)
+    return numpy_helper.from_array(numbers.reshape(texts.shape), tensor.name)
+
+
+def _numeric(node: NodeProto, types: Mapping[str, TypeProto], taken: set[str]) -> list[NodeProto]:
+    """Return the nodes that compute with numbers what a node computes with texts."""
+    attributes = attributes_of(node)
+    if node.domain == ML and node.op_type in _LABELS and attributes.get("classlabels_strings"):
+        return _classified(node, attributes, taken)
+    if node.domain == ML and node.op_type in ("LabelEncoder", "CategoryMapper"):
+        return [_encoder(node, attributes, types)]
+    new = NodeProto()
+    new.CopyFrom(node)
+    new.ClearField("attribute")
+    for attribute in node.attribute:
+        name, value = attribute.name, attributes[attribute.name]
+        if attribute.type == AttributeProto.TENSOR and attribute.t.data_type == TensorProto.STRING:
+            new.attribute.append(helper.make_attribute(name, _numbered(attribute.t)))
+        elif name == "value_string":
+            new.attribute.append(helper.make_attribute("value_int", number_of(value)))
+        elif name == "value_strings":
+            numbers = [*map(number_of, value)]
+            new.attribute.append(helper.make_attribute("value_ints", numbers))
+        elif name == "cats_strings" and value:
+            new.attribute.append(helper.make_attribute("cats_int64s", [*map(number_of, value)]))
+        elif name == "to" and value == TensorProto.STRING:
+            new.op_type = "Identity"
+        else:
+            new.attribute.append(attribute)
+    if new.op_type == "Identity":
+        new.ClearField("attribute")
+    return [new]
+
+
+def _classified(node: NodeProto, attributes: Mapping[str, Any], taken: set[str]) -> list[NodeProto]:
+    """Return a classifier whose labels are indices, and a node that looks their texts up."""
+    labels, name = attributes["classlabels_strings"], f"{node.output[0]}:index"
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    new = NodeProto()
+    new.CopyFrom(node)
+    new.ClearField("attribute")
+    drop = ("classlabels_strings", _LABELS[node.op_type])
+    new.attribute.extend(a for a in node.attribute if a.name not in drop)
+    indices = [*range(len(labels))]
+    new.attribute.append(helper.make_attribute(_LABELS[node.op_type], indices))
+    if not node.output[0]:
+        return [new]
+    new.output[0] = name
+    numbers = [*map(number_of, labels)]
+    look_up = helper.make_node(
+        "LabelEncoder",
+        [name],
+        [node.output[0]],
+        domain=ML,
+        keys_int64s=indices,
+        values_int64s=numbers,
+        default_int64=number_of(""),
+    )
+    return [new, look_up]
+
+
+def _encoder(
+    node: NodeProto, attributes: Mapping[str, Any], types: Mapping[str, TypeProto]
+) -> NodeProto:
+    """Return a LabelEncoder or CategoryMapper with numbers in place of texts."""
+    given = dict(attributes)
+    if "classes_strings" in given:
+        _from_classes(given, is_text(types.get(node.input[0])))
+    elif node.op_type == "CategoryMapper":
+        ends = ("keys_strings", "values_int64s"), ("values_strings", "keys_int64s")
+        names = ends[not is_text(types.get(node.input[0]))]
+        given[names[0]], given[names[1]] = given.pop("cats_strings"), given.pop("cats_int64s")
+    for part in ("keys", "values"):
+        if f"{part}_strings" in given:
+            given[f"{part}_int64s"] = [*map(number_of, given.pop(f"{part}_strings"))]
+            if part == "values":
+                given["default_int64"] = number_of(given.get("default_string", "_Unused"))
+        elif isinstance(array := given.get(f"{part}_tensor"), np.ndarray) and array.dtype == object:
+            numbers = [number_of(text) for text in array.reshape(-1)]
+            given[f"{part}_tensor"] = np.array(numbers, np.int64)
+            if part == "values":
+                text = np.asarray(given.get("default_tensor", ["_Unused"]), object).reshape(-1)[0]
+                given["default_tensor"] = np.array([number_of(text)], np.int64)
+    given.pop("default_string", None)
+    for name, value in given.items():
+        if isinstance(value, np.ndarray):
+            given[name] = numpy_helper.from_array(value, name)
+    return helper.make_node(
+        "LabelEncoder", node.input, node.output, name=node.name, domain=ML, **given
+    )
+
+
+def _from_classes(given: dict[str, Any], from_text: bool) -> None:
+    """Replace the classes of a LabelEncoder of version 1 by keys and values."""
+    classes = given.pop("classes_strings")
+    places = [*range(len(classes))]
+    if from_text:
+        given["keys_strings"], given["values_int64s"] = classes, places
+        given.setdefault("default_int64", -1)
+    else:
+        given["keys_int64s"], given["values_strings"] = places, classes

@@ -1,0 +1,224 @@
+"""A cut model as a session runs it: steps before, the numeric network, steps after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TypeProto
+
+from vtensor.errors import InputError, ModelError, VTensorError
+from vtensor.frontends.edges.cut import cut
+from vtensor.frontends.edges.kinds import attributes_of, is_text, label_of
+from vtensor.frontends.edges.steps import SHARED, STEPS, Step
+from vtensor.frontends.edges.texts import numbers_of, table_of, text_array, texts_of
+from vtensor.frontends.tensors import element_type, sizes_of
+from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.process.interrupts import pass_signals
+from vtensor.storage.inputs import Port, check_names
+
+Array = np.ndarray[Any, Any]
+
+#: Runs the numeric network: the names of the wanted outputs, and the arrays by name.
+Run = Callable[[list[str], Mapping[str, Any]], Sequence[Array]]
+
+#: Names of element types in types that are no arrays, by ours.
+_NAMES = {"f32": "float", "f64": "double", "f16": "float16", "s64": "int64", "s32": "int32"}
+
+
+class Edges:
+    """The Python steps of a model that has texts, sequences, optional values or maps.
+
+    Args:
+        model: the model's path, its bytes, or its ``ModelProto``.
+
+    Attributes:
+        core: the numeric model.
+        root: the folder of the model's file; empty for a model from memory.
+        inputs, outputs: the ports of the whole model. The element type of a port of texts is
+            ``string``; that of other ports that are no arrays is the type as ONNX Runtime writes
+            it: ``seq(map(string,tensor(float)))``.
+
+    Raises:
+        ModelError: a node needs texts, sequences or maps between numeric nodes.
+    """
+
+    def __init__(self, model: str | os.PathLike[str] | bytes | ModelProto) -> None:
+        label, self.root = "the model", ""
+        if isinstance(model, str | os.PathLike):
+            path = Path(model).resolve()
+            label, self.root, model = str(model), str(path.parent), path.read_bytes()
+        proto = model if isinstance(model, ModelProto) else ModelProto.FromString(model)
+        parts = cut(proto, label)
+        self.core = parts.core
+        constants = {tensor.name for tensor in proto.graph.initializer}
+        declared = [value for value in proto.graph.input if value.name not in constants]
+        self.inputs = [_port(value.name, value.type) for value in declared]
+        self.outputs = [
+            _port(
+                value.name,
+                value.type
+                if value.type.WhichOneof("value")
+                else parts.types.get(value.name, TypeProto()),
+            )
+            for value in proto.graph.output
+        ]
+        self._known, self._texts = parts.known, table_of(parts.texts)
+        self._before, self._after = (
+            [_PythonStep(node) for node in nodes] for nodes in (parts.before, parts.after)
+        )
+        self._feeds = [value.name for value in self.core.graph.input]
+        self._coded = {name for name, kind in parts.types.items() if is_text(kind)}
+        self._makes = {value.name for value in self.core.graph.output}
+        self._optional = {v.name for v in declared if v.type.HasField("optional_type")}
+
+    @property
+    def plain(self) -> bool:
+        """True if the numeric model is the whole model: only sequences inside were replaced."""
+        names = [[port.name for port in ports] for ports in (self.inputs, self.outputs)]
+        core = [
+            [value.name for value in ends]
+            for ends in (self.core.graph.input, self.core.graph.output)
+        ]
+        ports = (*self.inputs, *self.outputs)
+        is_numeric = all(port.dtype in ITEMSIZE for port in ports)
+        return is_numeric and names == core and not self._before and not self._after
+
+    def run(
+        self, outputs: Sequence[str] | None, inputs: Mapping[str, object], core: Run
+    ) -> list[Any]:
+        """Run the model and return its outputs.
+
+        Args:
+            outputs: the names of the wanted outputs; None or an empty list is all.
+            inputs: the values by name: arrays; arrays or lists of texts; lists for sequences; None
+                for an absent optional value.
+            core: runs the numeric network.
+
+        Raises:
+            InputError: a name or a value is wrong.
+        """
+        check_names(inputs, self.inputs)
+        known = {port.name for port in self.outputs}
+        wanted = [*outputs] if outputs else [port.name for port in self.outputs]
+        if unknown := [name for name in wanted if name not in known]:
+            raise InputError(f"no output {', '.join(map(repr, unknown))}")
+        values: dict[str, Any] = {**self._known}
+        for port in self.inputs:
+            values[port.name] = self._fed(port, inputs[port.name])
+        for step in self._before:
+            step(values)
+        after = self._needed(wanted)
+        reads = {*wanted, *(name for step in after for name in step.reads)}
+        asked = [name for name in self._makes if name in reads]
+        table = dict(self._texts)
+        feeds = {
+            name: numbers_of(values[name], table) if name in self._coded else values[name]
+            for name in self._feeds
+        }
+        if asked:
+            for name, array in zip(asked, core(asked, feeds), strict=True):
+                values[name] = texts_of(array, table) if name in self._coded else array
+        for step in after:
+            step(values)
+        return [values[name] for name in wanted]
+
+    def _fed(self, port: Port, value: object) -> Any:
+        """Return an input as steps and the numeric network take it."""
+        if port.dtype == "string":
+            return text_array(value, port.name)
+        if port.name in self._optional and value is None:
+            return None
+        if port.dtype.startswith("seq"):
+            if not isinstance(value, list | tuple):
+                raise InputError(f"input {port.name!r}: a list is wanted for a sequence")
+            return [*value]
+        if port.dtype.startswith("map") and not isinstance(value, Mapping):
+            raise InputError(f"input {port.name!r}: a dict is wanted for a map")
+        return value
+
+    def _needed(self, wanted: Sequence[str]) -> list[_PythonStep]:
+        """Return the steps after the numeric network that the wanted outputs need."""
+        names, steps = {*wanted}, []
+        for step in reversed(self._after):
+            if names.intersection(step.makes):
+                names.update(step.reads)
+                steps.append(step)
+        return steps[::-1]
+
+
+class _PythonStep:
+    """A node as a function of values."""
+
+    def __init__(self, node: Any) -> None:
+        self._label, self._name = label_of(node), node.name
+        self._inputs, self.makes = [*node.input], [*node.output]
+        self.reads = [name for name in node.input if name]
+        self._attributes = attributes_of(node)
+        self._function: Step = STEPS.get(self._label) or SHARED.get(self._label, _constant)
+
+    def __call__(self, values: dict[str, Any]) -> None:
+        """Compute the node's outputs, and add them to ``values``.
+
+        Raises:
+            InputError: the node does not take its inputs.
+        """
+        inputs = [values[name] if name else None for name in self._inputs]
+        try:
+            with np.errstate(all="ignore"):
+                results = self._function(self._attributes, *inputs)
+        except VTensorError as error:
+            raise InputError(f"{self._label} {self._name!r}: {error}") from error
+        except Exception as error:  # inputs of wrong kinds
+            pass_signals(error)
+            raise InputError(
+                f"{self._label} {self._name!r} does not take its inputs: {error}"
+            ) from error
+        values.update(zip(self.makes, results, strict=False))
+
+
+def _constant(attributes: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the value of a Constant."""
+    [(name, value)] = attributes.items()
+    if name == "value":
+        return [value]
+    if name.startswith("value_string"):
+        return [np.asarray(value, object)]
+    return [np.asarray(value, np.int64 if "int" in name else np.float32)]
+
+
+def _port(name: str, kind: TypeProto) -> Port:
+    """Return the port of an input or output."""
+    which = kind.WhichOneof("value")
+    if which is None:
+        raise ModelError(f"the type of {name!r} is unknown")
+    if which != "tensor_type":
+        return Port(name, type_name(kind), (), (), any_rank=True)
+    sizes = sizes_of(kind)
+    dims = tuple(f"D{axis}" for axis in range(len(sizes or ())))
+    dtype = "string" if is_text(kind) else element_type(kind.tensor_type.elem_type, f"{name!r}")
+    return Port(name, dtype, sizes or (), dims, any_rank=sizes is None)
+
+
+def type_name(kind: TypeProto) -> str:
+    """Return a type as ONNX Runtime writes it."""
+    which = kind.WhichOneof("value")
+    if which == "sequence_type":
+        return f"seq({type_name(kind.sequence_type.elem_type)})"
+    if which == "optional_type":
+        return f"optional({type_name(kind.optional_type.elem_type)})"
+    if which == "map_type":
+        return f"map({_element(kind.map_type.key_type)},{type_name(kind.map_type.value_type)})"
+    return f"tensor({_element(kind.tensor_type.elem_type)})"
+
+
+def _element(number: int) -> str:
+    from onnx import TensorProto
+
+    if number == TensorProto.STRING:
+        return "string"
+    name = element_type(number, "an element")
+    return _NAMES.get(name, name)
