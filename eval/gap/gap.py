@@ -49,6 +49,9 @@ RANDOMS = "Random problems"
 #: The caps and the number of random problems.
 CAPS, COUNT = ("sse41", "avx2", "max"), 20
 
+#: The ticks of the picture, in percent.
+PERCENTS = (0, 0.1, 1, 10, 100)
+
 #: A cost within this fraction of the optimum counts as the optimum.
 EQUAL = cells.ROUNDING
 
@@ -230,6 +233,7 @@ def _dots(axes: Any, title: str, rows: Sequence[Row]) -> None:
         axes.annotate(f"{at_optimum:.0%}", (place, 1.0), **top, **look)
     axes.set_xticks(range(len(solvers)), solvers, rotation=25, ha="right", rotation_mode="anchor")
     axes.set_yscale("symlog", linthresh=0.1)
+    axes.set_yticks(PERCENTS, map(str, PERCENTS))
     axes.set_ylim(bottom=-0.01)
     axes.grid(axis="y", color="0.9")
     axes.spines[["top", "right"]].set_visible(False)
