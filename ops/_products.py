@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from ops._names import fresh
 from vtensor.operators import Naming, NodeReader
@@ -24,35 +24,52 @@ def _turned(node: Naming | NodeReader, factor: str, rank: int) -> list[int]:
     return [*axes[:-2], *axes[:-3:-1]] if matrix and rank > 1 else axes
 
 
-def turned_names(node: Naming) -> None:
-    """Do as ``product_names`` for a product whose attributes change the order of axes."""
-    product_names(node, turned=[_turned(node, "AB"[i], node.rank(f"x{i}")) for i in (0, 1)])
-
-
-def product_names(node: Naming, second: str = "x1", turned: Sequence[Sequence[int]] = ()) -> None:
-    """Give dim names to the axes of a matrix product's factors and of its output.
-
-    A factor is a vector, a matrix or a stack of matrices. Input 0 is the first factor.
+class _Turned:
+    """A product as an ONNX node, whose factors have their axes in the order in which it reads them.
 
     Args:
-        node: the product as an ONNX node.
-        second: the role of the second factor: ``x1`` is input 1.
-        turned: the axes of each factor in the order in which the product reads them; empty if they
-            are in that order.
+        node: the node.
+    """
+
+    def __init__(self, node: Naming) -> None:
+        self.rank = node.rank
+        self._node = node
+        self._axes = {role: _turned(node, "AB"[i], node.rank(role)) for i, role in _FACTORS}
+
+    def same(self, role: str, position: int, other: str, other_position: int) -> None:
+        """Make an axis of a value the same dim as an axis of another."""
+        places: list[Any] = []
+        for name, place in ((role, position), (other, other_position)):
+            places += [name, self._axes[name][place] if name in self._axes else place]
+        self._node.same(*places)
+
+
+_FACTORS = ((0, "x0"), (1, "x1"))
+
+
+def turned_names(node: Naming) -> None:
+    """Do as ``product_names`` for a product whose attributes change the order of axes."""
+    adapted: Any = _Turned(node)
+    if node.rank("x0") and node.rank("x1"):
+        product_names(adapted)
+
+
+def product_names(node: Naming, second: str = "x1") -> None:
+    """Give dim names to the axes of a matrix product's factors and of its output.
+
+    A factor is a vector, a matrix or a stack of matrices. Input 0 is the first factor; ``second``
+    is the role of the second one: ``x1`` is input 1.
     """
     left, right = node.rank("x0"), node.rank(second)
-    a, b = turned or (range(left), range(right))
-    if not (left and right):
-        return
-    node.same("x0", a[-1], second, b[max(right - 2, 0)])
+    node.same("x0", -1, second, max(right - 2, 0) - right)
     if left > 1:
-        node.same("x0", a[-2], "y0", -2 if right > 1 else -1)
+        node.same("x0", -2, "y0", -2 if right > 1 else -1)
     if right > 1:
-        node.same(second, b[-1], "y0", -1)
+        node.same(second, -1, "y0", -1)
     gap = (left == 1) + (right == 1)  # a vector adds no row or column to the output
-    for role, axes in (("x0", a), (second, b)):
-        for back in range(3, len(axes) + 1):
-            node.same(role, axes[-back], "y0", gap - back)
+    for role, rank in (("x0", left), (second, right)):
+        for back in range(3, rank + 1):
+            node.same(role, -back, "y0", gap - back)
 
 
 def read_factors(
