@@ -248,7 +248,9 @@ def _counted(
             proto.output[place] = whole
             axes = splice.constant(np.array([axis]))
             splice.protos.append(
-                NodeProto(op_type="Slice", input=[whole, begin, count, axes], output=[output])
+                NodeProto(
+                    op_type=op_type("slice"), input=[whole, begin, count, axes], output=[output]
+                )
             )
     proto.output.append(count)
     splice.protos.append(proto)
