@@ -280,7 +280,7 @@ class NonMaxSuppression:
         return outputs
 
 
-@definition("NonMaxSuppression", dtypes={"boxes": ["f32"], "scores": ["f32"]})
+@definition("NonMaxSuppression")
 def suppression(
     ctx: Context,
     op: NonMaxSuppression,
@@ -289,11 +289,12 @@ def suppression(
     indices: PTensor,
     count: PTensor,
 ) -> None:
+    corners, numbers = wide(boxes.data()), wide(scores.data())
     rows = [
         (image, kind, place)
-        for image, of_image in enumerate(scores.data())
+        for image, of_image in enumerate(numbers)
         for kind, of_class in enumerate(of_image)
-        for place in _chosen(_corners(boxes.data()[image], op.center_point_box), of_class, op)
+        for place in _chosen(_corners(corners[image], op.center_point_box), of_class, op)
     ]
     _fill(indices, np.array(rows, np.int64).reshape(-1, 3))
     count.data()[...] = len(rows)

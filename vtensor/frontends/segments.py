@@ -28,7 +28,7 @@ from vtensor.frontends.network import (
     reads_of,
     running_nodes,
 )
-from vtensor.frontends.splicing import Splice
+from vtensor.frontends.splicing import Splice, op_type
 from vtensor.frontends.taken_names import TakenNames
 from vtensor.frontends.values import is_arithmetic
 from vtensor.language.dtype import numpy_dtype
@@ -84,10 +84,27 @@ class Control:
         """
         return [n for n in self.reads if n in _outer_reads(self.attributes[attribute])]
 
+    def passed(self, attribute: str) -> dict[str, str]:
+        """Return, for each output of a graph that is one of its inputs or an outer value, by name,
+        the name of that value.
+        """
+        graph, identity = self.attributes[attribute], op_type("identity")
+        same = {n.output[0]: n.input[0] for n in graph.node if n.op_type == identity}
+        given = {*(value.name for value in graph.input), *self.captured(attribute)}
+        passed = {}
+        for value in graph.output:
+            name = value.name
+            while name in same and name not in given:
+                name = same[name]
+            if name in given:
+                passed[value.name] = name
+        return passed
+
     def body(self, attribute: str, kinds: Mapping[str, Kind]) -> Model:
         """Return one of the node's graphs as a model.
 
-        Its inputs are the graph's own inputs, then the outer values that the graph reads.
+        Its inputs are the graph's own inputs, then the outer values that the graph reads. Its
+        outputs are those that are not ``passed``.
 
         Args:
             attribute: the name of the attribute that holds the graph.
@@ -101,17 +118,13 @@ class Control:
         inputs = {name: _input_type(kinds[name]) for name in (*own, *self.captured(attribute))}
         outer = _outer_reads(graph)
         arrays = {n: a for n, a in network.arrays.origins().items() if n in outer}
-        outputs = [value.name for value in graph.output]
+        passed = self.passed(attribute)
+        outputs = list(dict.fromkeys(v.name for v in graph.output if v.name not in passed))
         nodes, used = running_nodes(
-            [*constants_of(graph), *graph.node],
-            {*inputs, *arrays},
-            list(dict.fromkeys(outputs)),
-            self.node.opsets,
+            [*constants_of(graph), *graph.node], {*inputs, *arrays}, outputs, self.node.opsets
         )
         declared = {value.name: _without_sizes(value.type) for value in graph.output}
-        return self.model.part(
-            _part(network, nodes, inputs, list(dict.fromkeys(outputs)), used, declared, arrays)
-        )
+        return self.model.part(_part(network, nodes, inputs, outputs, used, declared, arrays))
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +248,9 @@ def _counted(
             proto.output[place] = whole
             axes = splice.constant(np.array([axis]))
             splice.protos.append(
-                NodeProto(op_type="Slice", input=[whole, begin, count, axes], output=[output])
+                NodeProto(
+                    op_type=op_type("slice"), input=[whole, begin, count, axes], output=[output]
+                )
             )
     proto.output.append(count)
     splice.protos.append(proto)

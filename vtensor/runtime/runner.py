@@ -419,7 +419,14 @@ class Runner:
             values = segments.run(wanted, arrays, self.inputs)
         for runner in self.parts:
             self._adopt_last_run(runner)
-        return [handed_on(name, values[name], into.get(name)) for name in wanted]
+        held, results = [*arrays.values()], list[Result]()
+        for name in wanted:  # no output shares memory with an input or another output
+            array = values[name]
+            if any(array is other for other in held):
+                array = array.copy()
+            held.append(array)
+            results.append(handed_on(name, array, into.get(name)))
+        return results
 
     @property
     def parts(self) -> list[Runner]:

@@ -132,6 +132,8 @@ class _Branch:
             for name, graph in control.attributes.items()
             if hasattr(graph, "output")
         }
+        #: The outputs of each graph that it only passes on, with the values that they are.
+        self.passed = {name: control.passed(name) for name in self.outputs}
         self._making = OwnLock()
 
     def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
@@ -187,6 +189,10 @@ class _Branch:
             inputs: the values of the graph's own inputs, and its outer values, by name.
             kinds: the types of those outer values whose rank is known.
         """
+        passed, outputs = self.passed[attribute], self.outputs[attribute]
+        computed = [*dict.fromkeys(name for name in outputs if name not in passed)]
+        if not computed:
+            return [inputs[passed[name]] for name in outputs]
         runner = self.runners.get(attribute)
         if runner is None:
             with self._making.here:
@@ -197,12 +203,8 @@ class _Branch:
                     types |= {name: kinds[name] for name in outer if name in kinds}
                     runner = self._runner_of(self.control.body(attribute, types))
                     self.runners[attribute] = runner
-        outputs = self.outputs[attribute]
-        results = runner.run([*dict.fromkeys(outputs)], inputs)
-        if len(results) == len(outputs):
-            return results
-        by_name = dict(zip(dict.fromkeys(outputs), results, strict=True))
-        return [by_name[name] for name in outputs]
+        results = dict(zip(computed, runner.run(computed, inputs), strict=True))
+        return [inputs[passed[n]] if n in passed else results[n] for n in outputs]
 
 
 class _Loop(_Branch):

@@ -140,6 +140,12 @@ ROWS = [
     case(ops.Tile((("A", 0),)), "A=2 B=3"),
     case(ops.TopK("C", 3), IMAGE),
     case(ops.TopK("H", 2, largest=False), IMAGE),
+    case(ops.NonZero(("N", "C", "H", "W")), IMAGE),
+    case(ops.Select(("A", "B"), "B"), "A=3 B=4", "?k=4"),
+    case(ops.Select(("A", "B")), "A=3 B=4", "?k=9"),
+    case(ops.Unique(("A", "B")), "A=3 B=4"),
+    case(ops.Unique(("A", "B"), "A", sorted=False), "A=3 B=4"),
+    case(ops.NonMaxSuppression(3, 0.5), "B=2 S=9 corner=4", "B=2 C=3 S=9"),
     case(ops.Trilu("H", "W", -1), IMAGE),
     case(ops.Trilu("C", "N", 2, upper=False), IMAGE),
 ]
