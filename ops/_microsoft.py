@@ -5,18 +5,20 @@ attribute ``activation``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from ops._codes import MICROSOFT
 from ops._names import broadcast_input, last_names, same_names
+from vtensor.language.operators import OPERATORS
 from vtensor.language.spelling import Refusal
 from vtensor.operators import Naming, NodeReader, Spelling, named
 from vtensor.tensor import VTensor
 
-#: By name of an activation: the parameters of the operator with this name, or, for the last two,
-#: the factors of an operator's result and of its operand.
+#: By name of an activation with numbers: the parameters of the operator with this name, or, for
+#: the last two, the factors of an operator's result and of its operand. Any other activation is
+#: the element-wise operator of one input with this name, which has no parameters.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("Relu", "Tanh", "Sigmoid", "HardSwish", "Softplus", "Softsign"), ()),
     **dict.fromkeys(("LeakyRelu", "Elu", "Celu", "ThresholdedRelu"), ("alpha",)),
     "HardSigmoid": ("alpha", "beta"),
     "Selu": ("alpha", "gamma"),
@@ -38,8 +40,9 @@ def activated(node: NodeReader, y: VTensor) -> VTensor:
     each = {key: node.attribute(f"activation_{key}") for key in ("alpha", "beta", "gamma")}
     if not name:
         return y
-    if (keys := _ACTIVATIONS.get(name)) is None:
-        raise node.refuse(f"activation {name!r}; it may be {', '.join(_ACTIVATIONS)}")
+    keys = _ACTIVATIONS.get(name, ())
+    if not keys and not _is_plain(name):
+        raise node.refuse(f"activation {name!r}, which is no element-wise operator of one input")
     numbers: list[Any] = [each.get(key) for key in keys] if row is None else list(row)
     if len(numbers) != len(keys) or None in numbers:
         raise node.refuse(f"activation {name} with {row or each}; expected {', '.join(keys)}")
@@ -49,6 +52,12 @@ def activated(node: NodeReader, y: VTensor) -> VTensor:
     y = node.add(named("Times")(inner), y)
     y = node.add(named("Softplus" if name == "ParametricSoftplus" else "Tanh")(), y)
     return node.add(named("Times")(outer), y)
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether an element-wise operator without parameters has this name."""
+    info = OPERATORS.find(name)
+    return info is not None and info.elementwise and len(info.inputs) == 1 and not fields(info.cls)
 
 
 def biased(node: NodeReader, x: VTensor, index: int) -> VTensor:

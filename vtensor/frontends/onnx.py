@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from vtensor.frontends.builder import NamedNetwork
     from vtensor.frontends.files.deferred_arrays import DeferredArrays
     from vtensor.frontends.naming import Key, Names
-    from vtensor.frontends.segments import Cut
 
 #: The size that takes the place of an open one when operators compute sizes. It is 2**5, since
 #: networks for images halve sizes five times.
@@ -233,22 +232,6 @@ class Model:
         except ValuesNeededError as error:
             self._deciding.update(dict.fromkeys(error.names))
             raise
-
-    def cut(self, error: SegmentsNeededError) -> Cut:
-        """Return the parts into which the model is cut, so that segments of a run know values.
-
-        Args:
-            error: the error of ``graph``.
-
-        Raises:
-            SegmentsNeededError: ``error`` itself, if its nodes need no value that a run computes.
-        """
-        from vtensor.frontends.segments import cut
-
-        parts = cut(self, error.nodes, error.facts)
-        if parts is None:
-            raise error
-        return parts
 
     def _graph(self, shapes: Shapes, values: Values) -> Graph:
         """Return the graph for given sizes and values of inputs.

@@ -271,9 +271,11 @@ class Source:
         Raises:
             SegmentsNeededError: ``error`` itself, if its nodes need no value that a run computes.
         """
-        if self._model is None:
+        from vtensor.frontends.segments import cut
+
+        if self._model is None or (parts := cut(self._model, error.nodes, error.facts)) is None:
             raise error
-        return self._model.cut(error)
+        return parts
 
     def part(self, model: Model) -> Source:
         """Return a source of a part of the model."""
