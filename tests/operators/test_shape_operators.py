@@ -145,5 +145,6 @@ def test_an_output_of_a_split_may_be_unused() -> None:
     ],
 )
 def test_a_size_that_is_data_is_a_typed_error(text: str, reason: str) -> None:
+    """In a graph; a session runs such a model in segments."""
     with pytest.raises(UnsupportedOperatorError, match=reason):
-        Session(model(text))
+        load_onnx(model(text))

@@ -15,7 +15,7 @@ from vtensor.errors import (
     ValuesNeededError,
     VTensorError,
 )
-from vtensor.frontends.control import DECIDING, deciding, undecided
+from vtensor.frontends.control import DECIDING, deciding, has_batch, undecided
 from vtensor.frontends.folding import Facts, folds
 from vtensor.frontends.functions import has_body, spellings_of
 from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
@@ -419,7 +419,8 @@ class Builder:
             candidates = [last] if last else []
         if not candidates and node.label in DECIDING:
             if not self._needed:  # else the values of inputs may decide it
-                self._problems.later.append((node, undecided(node, self._facts)))
+                found = self._problems.refused if has_batch(node) else self._problems.later
+                found.append((node, undecided(node, self._facts)))
             return self._add_stand_ins(node)
         if not candidates:
             self._problems.missing.setdefault(node.label, []).append(node)

@@ -64,10 +64,15 @@ def deciding(node: NetworkNode, facts: Facts) -> list[str]:
     return [name for name in names if name and name not in facts.arrays]
 
 
+def has_batch(node: NetworkNode) -> bool:
+    """Return whether a node is a Scan of opset 8, whose inputs have a batch; none is run."""
+    return node.label == "Scan" and node.opset < 9
+
+
 def undecided(node: NetworkNode, facts: Facts) -> str:
     """Return the reason why a node of control flow cannot be decided before a run."""
     values = deciding(node, facts)
-    if node.label == "Scan" and node.opset < 9:
+    if has_batch(node):
         return "a Scan of opset 8, which has a batch; convert the model to a later opset"
     if not values:
         return "how often it runs is decided by sizes that are computed from data"
