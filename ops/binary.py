@@ -30,6 +30,7 @@ from vtensor.operators import (
     Moves,
     NodeReader,
     NodeWriter,
+    Opaque,
     Spelling,
     Structural,
     param,
@@ -208,7 +209,7 @@ class Mod(Binary):
     widen=False,
     expression=select,
     inplace=["a", "b"],
-    traits=[Moves(("a", "b"))],
+    traits=[Moves(("a", "b")), Opaque()],
 )
 class Where:
     """Choose between the elements of two tensors: y = a if c else b.

@@ -12,14 +12,14 @@ from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger, share
 from vtensor.errors import DTypeError
 from vtensor.language.dtype import ITEMSIZE, bits
-from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, Structural, param
+from vtensor.operators import Context, NodeReader, NodeWriter, Opaque, Spelling, Structural, param
 from vtensor.tensor import VTensor
 
 #: The element types that are cast: all but complex numbers.
 _TYPES = tuple(name for name in ITEMSIZE if name not in ("c64", "c128"))
 
 
-@elementwise("Identity", 1, None, traits=[Structural("identity")])
+@elementwise("Identity", 1, None, traits=[Structural("identity"), Opaque()])
 class Identity(Unary):
     """Return the same tensor: y = x. No memory moves.
 

@@ -19,7 +19,16 @@ from ops._places import as_output, one_output, unique_names
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
 from vtensor.language.traits import Moves, Structural
-from vtensor.operators import Context, Match, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Match,
+    NodeReader,
+    NodeWriter,
+    Opaque,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 
@@ -46,7 +55,7 @@ def _agree(op: Concat, x: VTensor, *more: VTensor) -> bool:
         Spelling("Concat", 1, _read, all_alike, write=_write, ahead=AHEAD["Concat"]),
         VECTORIZER,
     ],
-    traits=[Structural("concat"), Moves()],
+    traits=[Structural("concat"), Moves(), Opaque()],
 )
 class Concat:
     """Concatenate tensors along a dim.
@@ -121,7 +130,7 @@ def _write_tile(node: NodeWriter, op: Tile) -> None:
     onnx=Spelling(
         "Expand", 8, _read_expand, last_names, write=_write_expand, ahead=AHEAD["Expand"]
     ),
-    traits=[Moves()],
+    traits=[Moves(), Opaque()],
 )
 class Expand:
     """Repeat a tensor along dims that it lacks, or has with size 1.
@@ -165,7 +174,7 @@ def expand(op: Expand, x: Array) -> Array:
         (lambda op, _: all(n >= 0 for _, n in op.repeats), "repeats must be a count from 0 on"),
     ],
     onnx=Spelling("Tile", 6, _read_tile, same_names, write=_write_tile, ahead=AHEAD["Tile"]),
-    traits=[Moves()],
+    traits=[Moves(), Opaque()],
 )
 class Tile:
     """Repeat a tensor as a whole along some dims.

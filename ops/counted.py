@@ -17,7 +17,7 @@ from libdesc.numpy.arrays import wide
 from ptensor import Layout, PTensor
 from vtensor.language.records import dataclass
 from vtensor.language.spelling import NodeReader, counted
-from vtensor.operators import Context, Cost, operator, param
+from vtensor.operators import Context, Cost, Opaque, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -108,7 +108,7 @@ def _read_compress(node: NodeReader) -> Sequence[VTensor]:
     "Select",
     dims={"x": "*", "condition": "k", "y": "*", "count": "one"},
     onnx=counted("Compress", 9, _read_compress, _along(lambda axis: {0: axis})),
-    traits=[Cost(1)],
+    traits=[Cost(1), Opaque()],
 )
 @dataclass(frozen=True)
 class Select:

@@ -22,7 +22,16 @@ from ops._places import (
 )
 from ptensor import Layout, PTensor
 from vtensor.language.traits import Moves, Structural
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Opaque,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 #: By ``reduction``, the function that combines an element with its update; None replaces the
@@ -90,7 +99,7 @@ def _shares_only_axis(op: Gather, x: VTensor, i: VTensor) -> bool:
         Spelling("Gather", 1, _read, _names, write=_write, ahead=AHEAD["Gather"]),
         EXTRACTOR,
     ],
-    traits=[Structural("gather"), Moves()],
+    traits=[Structural("gather"), Moves(), Opaque()],
 )
 class Gather:
     """Gather slices of a tensor by their indices along a dim.
@@ -169,6 +178,7 @@ def _fit(op: Any, x: VTensor, i: VTensor, *updates: VTensor) -> bool:
         write=_write_elements,
         ahead=AHEAD["GatherElements"],
     ),
+    traits=[Opaque()],
 )
 class GatherElements:
     """Gather elements, each by its own index along a dim.
@@ -343,6 +353,7 @@ _ADDRESSES = (
     dims={"x": "*", "i": "*", "y": "*"},
     holds=[_ADDRESSES, (_one_size, "a dim of both must have one size")],
     onnx=Spelling("GatherND", 11, _read_gather, no_names, ahead=AHEAD["GatherND"]),
+    traits=[Opaque()],
 )
 class GatherND:
     """Gather slices of a tensor, each by a row of indices.

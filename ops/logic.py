@@ -9,7 +9,7 @@ import numpy as np
 
 from ops._elementwise import ALL, FLOATS, INTEGERS, Array, Binary, Unary, binary, elementwise, unary
 from vtensor.language.dtype import NARROW_FLOATS
-from vtensor.operators import Expression, param
+from vtensor.operators import Expression, Opaque, param
 
 _DTYPES = (*FLOATS, *NARROW_FLOATS)
 
@@ -21,6 +21,7 @@ Equal = binary(
     ALL,
     "bool",
     expression=Expression.equals,
+    traits=[Opaque()],
 )
 Greater = binary("Greater", "Compare: y = a > b", (1, 13), np.greater, to="bool", expression=gt)
 Less = binary("Less", "Compare: y = a < b", (1, 13), np.less, to="bool", expression=lt)

@@ -28,6 +28,7 @@ from vtensor.operators import (
     Naming,
     NodeReader,
     NodeWriter,
+    Opaque,
     Spelling,
     operator,
     param,
@@ -143,7 +144,7 @@ def _fills(op: Reshape, x: VTensor) -> bool:
         Spelling("Squeeze", 1, _reader(_squeezed), no_names, ahead=AHEAD["Squeeze"]),
         Spelling("Unsqueeze", 1, _reader(_unsqueezed), no_names, ahead=AHEAD["Unsqueeze"]),
     ],
-    traits=[Structural("reshape"), Moves()],
+    traits=[Structural("reshape"), Moves(), Opaque()],
 )
 class Reshape:
     """Present the same elements, counted in declared order, under other dims.
@@ -287,7 +288,7 @@ def _distinct(op: Rename, x: VTensor) -> bool:
         write=_write_transpose,
         ahead=AHEAD["Transpose"],
     ),
-    traits=[Structural("rename"), Moves()],
+    traits=[Structural("rename"), Moves(), Opaque()],
 )
 class Rename:
     """Rename the dims of a tensor. No memory moves.

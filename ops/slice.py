@@ -21,6 +21,7 @@ from vtensor.operators import (
     Naming,
     NodeReader,
     NodeWriter,
+    Opaque,
     Spelling,
     operator,
     param,
@@ -90,7 +91,7 @@ def _complete(op: Slice, _: VTensor) -> bool:
         Spelling("Slice", 1, _read, same_names, write=_write, ahead=AHEAD["Slice"]),
         Spelling("Split", 2, _read_split, _split_names),
     ],
-    traits=[Structural("slice"), Moves()],
+    traits=[Structural("slice"), Moves(), Opaque()],
 )
 class Slice:
     """Take every ``step``-th element from ``start`` up to, and without, ``end``, along some dims.
@@ -210,7 +211,7 @@ def _inside(op: Compress, x: VTensor) -> bool:
     dims={"x": "*", "y": "*"},
     holds=[(_inside, "places {op.kept} must all be of {op.axis}")],
     onnx=Spelling("Compress", 9, _read_compress, _compress_names),
-    traits=[Moves()],
+    traits=[Moves(), Opaque()],
 )
 class Compress:
     """Keep the slices of a tensor at given indices.

@@ -14,7 +14,6 @@ from vtensor.errors import (
     EdgesNeeded,
     InputError,
     ModelError,
-    SegmentsNeededError,
     ValuesNeededError,
     VTensorError,
 )

@@ -190,6 +190,12 @@ class OperatorTable(UserDict[str, OperatorInfo]):
         candidates = self._spelled[1].get(op_type, ())
         return [each for each in candidates if each.since <= opset <= (each.until or opset)]
 
+    def spelled(self, op_type: str) -> list[OperatorInfo]:
+        """Return the operators that have a spelling of an ONNX operator, in any opset."""
+        self.index.load_spelled(op_type)
+        infos = self.data.values()
+        return [info for info in infos if any(each.op_type == op_type for each in info.onnx)]
+
     def structural(self, kind: str) -> OperatorInfo:
         """Return the operator with the trait ``Structural(kind)``.
 

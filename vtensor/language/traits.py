@@ -137,6 +137,13 @@ class Encodes(Trait):
     back: bool
 
 
+@dataclass(frozen=True)
+class Opaque(Trait):
+    """Elements are only passed on, or compared for equality. Numbers may stand for them, as they do
+    for texts.
+    """
+
+
 def _same(op: Any, _: object) -> Any:
     return op
 

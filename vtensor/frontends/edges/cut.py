@@ -10,6 +10,7 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from vtensor.errors import UnsupportedOperatorError
+from vtensor.frontends.calls import domain_of
 from vtensor.frontends.edges.kinds import (
     ML,
     array_of,
@@ -17,30 +18,23 @@ from vtensor.frontends.edges.kinds import (
     is_array,
     is_text,
     label_of,
+    spelled,
+    step_of,
     texts_of,
 )
 from vtensor.frontends.edges.sequences import Sequences
-from vtensor.frontends.edges.steps import SHARED, STEPS
+from vtensor.frontends.edges.steps import STEPS
 from vtensor.frontends.edges.texts import number_of
 from vtensor.frontends.tensors import sizes_of
+from vtensor.language.operators import OPERATORS
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import dataclass
+from vtensor.language.traits import Opaque
 
-#: Operators that graphs have and that pass or compare texts as the numbers that stand for them.
-_PASSING = frozenset(
-    [
-        *("Identity", "Concat", "Gather", "GatherElements", "GatherND", "Reshape", "Squeeze"),
-        *("Unsqueeze", "Flatten", "Slice", "Split", "Transpose", "Expand", "Tile", "Where"),
-        *("Equal", "Shape", "Size", "Compress", "Constant", "Cast", "ConstantOfShape"),
-    ]
-)
-_PASSING_ML = frozenset(["ArrayFeatureExtractor", "LabelEncoder", "OneHotEncoder"])
-
-#: By classifier, the attribute of its labels that are numbers.
-_LABELS = {
-    "LinearClassifier": "classlabels_ints",
-    "SVMClassifier": "classlabels_ints",
-    "TreeEnsembleClassifier": "classlabels_int64s",
+#: Operators without trait that pass texts as the numbers that stand for them, by domain.
+_PASSING = {
+    "": frozenset(["Shape", "Size", "Constant", "ConstantOfShape"]),
+    ML: frozenset(["ArrayFeatureExtractor", "LabelEncoder", "OneHotEncoder", "CategoryMapper"]),
 }
 
 #: The version of ``ai.onnx.ml`` from which a LabelEncoder has keys and values.
@@ -126,10 +120,10 @@ def _needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProt
 def _is_step(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
     """Return whether a graph cannot have a node, since its values are no arrays of numbers."""
     label = label_of(node)
-    if label == "Cast":
+    if label == spelled("cast"):
         ends = types.get(node.input[0]), types.get(node.output[0])
         return is_text(ends[0]) != is_text(ends[1])
-    if label == "Identity":
+    if label == spelled("identity"):
         kind = types.get(node.input[0])
         return kind is not None and not is_array(kind)
     return label in STEPS
@@ -149,7 +143,7 @@ def _parts(
     for node in nodes:
         origins = [producer[name] for name in node.input if name in producer]
         is_constant = node.op_type == "Constant" and not node.domain
-        known = is_constant or label_of(node) in STEPS or label_of(node) in SHARED
+        known = is_constant or step_of(node) is not None
         able.append(known and all(able[place] for place in origins))
     first, after = set[int](), set[int]()
     for place in reversed(range(len(nodes))):
@@ -161,7 +155,7 @@ def _parts(
         sources = {producer[name] for name in node.input if name in producer}
         if place in first or not (_is_step(node, types) or sources & after):
             continue
-        if label_of(node) not in STEPS and label_of(node) not in SHARED:
+        if step_of(node) is None:
             step = next(nodes[source] for source in sources if source in after)
             raise UnsupportedOperatorError(
                 f"{label}: {label_of(node)} {node.name!r} reads what {label_of(step)} "
@@ -185,8 +179,8 @@ def _check_passes(node: NodeProto, types: Mapping[str, TypeProto], label: str) -
     """Raise UnsupportedOperatorError if a numeric node computes with texts."""
     if not any(is_text(types.get(name)) for name in node.input):
         return
-    passing = {"": _PASSING, "ai.onnx": _PASSING, ML: _PASSING_ML}.get(node.domain, frozenset())
-    if node.op_type not in passing and not (node.domain == ML and node.op_type == "CategoryMapper"):
+    passes = node.op_type in _PASSING.get(domain_of(node), ())
+    if not passes and not any(info.trait(Opaque) for info in OPERATORS.spelled(label_of(node))):
         raise UnsupportedOperatorError(
             f"{label}: {label_of(node)} {node.name!r} computes with texts, which may only be "
             "passed, compared or looked up there\n  to fix: export the model without them"
@@ -267,11 +261,11 @@ def _numbered(tensor: TensorProto) -> TensorProto:
 def _numeric(node: NodeProto, types: Mapping[str, TypeProto], taken: set[str]) -> list[NodeProto]:
     """Return the nodes that compute with numbers what a node computes with texts."""
     attributes = attributes_of(node)
-    if node.domain == ML and node.op_type in _LABELS and attributes.get("classlabels_strings"):
+    if node.domain == ML and attributes.get("classlabels_strings"):
         return _classified(node, attributes, taken)
     if node.domain == ML and node.op_type in ("LabelEncoder", "CategoryMapper"):
         return [_encoder(node, attributes, types)]
-    new = NodeProto()
+    new, identity = NodeProto(), spelled("identity")
     new.CopyFrom(node)
     new.ClearField("attribute")
     for attribute in node.attribute:
@@ -286,10 +280,10 @@ def _numeric(node: NodeProto, types: Mapping[str, TypeProto], taken: set[str]) -
         elif name == "cats_strings" and value:
             new.attribute.append(helper.make_attribute("cats_int64s", [*map(number_of, value)]))
         elif name == "to" and value == TensorProto.STRING:
-            new.op_type = "Identity"
+            new.op_type = identity
         else:
             new.attribute.append(attribute)
-    if new.op_type == "Identity":
+    if new.op_type == identity:
         new.ClearField("attribute")
     return [new]
 
@@ -303,10 +297,11 @@ def _classified(node: NodeProto, attributes: Mapping[str, Any], taken: set[str])
     new = NodeProto()
     new.CopyFrom(node)
     new.ClearField("attribute")
-    drop = ("classlabels_strings", _LABELS[node.op_type])
-    new.attribute.extend(a for a in node.attribute if a.name not in drop)
+    new.attribute.extend(a for a in node.attribute if not a.name.startswith("classlabels_"))
+    declared = onnx.defs.get_schema(node.op_type, domain=ML).attributes
+    [integers] = [key for key in declared if key.startswith("classlabels_int")]
     indices = [*range(len(labels))]
-    new.attribute.append(helper.make_attribute(_LABELS[node.op_type], indices))
+    new.attribute.append(helper.make_attribute(integers, indices))
     if not node.output[0]:
         return [new]
     new.output[0] = name

@@ -9,7 +9,8 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, 
 
 from vtensor.errors import EdgesNeeded
 from vtensor.frontends.calls import domain_of
-from vtensor.frontends.edges.steps import STEPS
+from vtensor.frontends.edges.steps import SHARED, STEPS, STRUCTURAL, Step
+from vtensor.language.operators import OPERATORS
 
 #: The domain of learned models.
 ML = "ai.onnx.ml"
@@ -37,6 +38,18 @@ def needs_edges(proto: ModelProto) -> bool:
         or any(node.op_type in _TYPES and label_of(node) in STEPS for node in graph.node)
         or any(node.domain == ML and texts_of(node) for node in graph.node)
     )
+
+
+def spelled(kind: str) -> str:
+    """Return the name that ONNX has for the operator with the trait ``Structural(kind)``."""
+    return OPERATORS.structural(kind).onnx[0].op_type
+
+
+def step_of(node: NodeProto) -> Step | None:
+    """Return the function of a node's operator in a Python step; None if it has none."""
+    shared = {spelled(kind): step for kind, step in STRUCTURAL.items()}
+    label = label_of(node)
+    return STEPS.get(label) or SHARED.get(label) or shared.get(label)
 
 
 def label_of(node: NodeProto) -> str:

@@ -12,8 +12,8 @@ from onnx import ModelProto, TypeProto
 
 from vtensor.errors import InputError, ModelError, VTensorError
 from vtensor.frontends.edges.cut import cut
-from vtensor.frontends.edges.kinds import attributes_of, is_text, label_of
-from vtensor.frontends.edges.steps import SHARED, STEPS, Step
+from vtensor.frontends.edges.kinds import attributes_of, is_text, label_of, step_of
+from vtensor.frontends.edges.steps import Step
 from vtensor.frontends.edges.texts import numbers_of, table_of, text_array, texts_of
 from vtensor.frontends.tensors import element_type, sizes_of
 from vtensor.language.dtype import ITEMSIZE
@@ -158,7 +158,7 @@ class _PythonStep:
         self._inputs, self.makes = [*node.input], [*node.output]
         self.reads = [name for name in node.input if name]
         self._attributes = attributes_of(node)
-        self._function: Step = STEPS.get(self._label) or SHARED.get(self._label, _constant)
+        self._function: Step = step_of(node) or _constant
 
     def __call__(self, values: dict[str, Any]) -> None:
         """Compute the node's outputs, and add them to ``values``.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
+from vtensor.frontends.edges.kinds import spelled
 from vtensor.frontends.tensors import sizes_of
 
 
@@ -94,7 +95,7 @@ class Sequences:
         items, place = self._items.get(node.input[0]), self._number(node, 1, 0)
         if items is None or place is None or not -len(items) <= place < len(items):
             return False
-        self._add("Identity", [items[place]], node.output[0])
+        self._add(spelled("identity"), [items[place]], node.output[0])
         return True
 
     def _length(self, node: NodeProto, _: Mapping[str, Any]) -> bool:
@@ -108,7 +109,7 @@ class Sequences:
             return False
         if attributes.get("new_axis", 0):
             items = [self._reshaped("Unsqueeze", item, axis) for item in items]
-        self._add("Concat", items, node.output[0], axis=axis)
+        self._add(spelled("concat"), items, node.output[0], axis=axis)
         return True
 
     def _reshaped(self, op_type: str, value: str, axis: int) -> str:
@@ -163,7 +164,7 @@ class Sequences:
             self._constant(np.asarray(bool(given)), node.output[0])
             return True
         if node.op_type == "OptionalGetElement" and kind is not None and not is_open:
-            self._add("Identity", given, node.output[0])
+            self._add(spelled("identity"), given, node.output[0])
             return True
         return False
 

@@ -246,11 +246,12 @@ STEPS: dict[str, Step] = {
     "ai.onnx.ml::CastMap": _cast_map,
 }
 
-#: Operators that graphs have, and Python steps too, where texts or sequences come through them.
-SHARED: dict[str, Step] = {
-    "Identity": lambda _, x: [x],
-    "Cast": _cast,
-    "Reshape": _reshaped,
-    "Flatten": _flat,
-    "Concat": lambda attributes, *x: [np.concatenate(x, attributes["axis"])],
+#: Operators that graphs have, and Python steps too, where texts or sequences come through them: by
+#: the kind of the operator's trait ``Structural``; ``SHARED`` by label.
+STRUCTURAL: dict[str, Step] = {
+    "identity": lambda _, x: [x],
+    "cast": _cast,
+    "reshape": _reshaped,
+    "concat": lambda attributes, *x: [np.concatenate(x, attributes["axis"])],
 }
+SHARED: dict[str, Step] = {"Flatten": _flat}
