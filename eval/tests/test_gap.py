@@ -252,7 +252,7 @@ def test_solver_of_the_page_scores_what_the_page_says(
     files = [str(tmp_path / name) for name in ("problem.json", "solution.json")]
     Path(files[0]).write_text(json.dumps(EXAMPLE))
     (tmp_path / "solver.py").write_text(code)
-    subprocess.run([sys.executable, str(tmp_path / "solver.py"), *files], check=True)
+    subprocess.run([sys.executable, str(tmp_path / "solver.py"), *files], check=True, timeout=60)
     main(scored=(Path(files[0]), Path(files[1])))
     assert json.loads(capsys.readouterr().out) == said
     problem = parse(EXAMPLE)
