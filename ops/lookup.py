@@ -13,6 +13,7 @@ from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._learned import ML, applied, as_type
 from ops._names import fresh, same_names
 from ops._places import one_output
+from ops._windows import in_order
 from ptensor import PTensor
 from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -152,6 +153,11 @@ def lookup(
     y.data()[...] = values.data()[np.where(found & (at < len(known)), at, len(known))]
 
 
+def _turns(op: Any, x: VTensor, *_: VTensor) -> int:
+    """Return the operations of about 10 turns, each of three products and sums per matrix entry."""
+    return int(60 * x.size("N") * op.classes**2)
+
+
 @operator(
     "PairwiseProbabilities",
     dims={"x": "N pair", "y": "N class"},
@@ -161,6 +167,7 @@ def lookup(
             "x must have a pair for each two of {op.classes} classes",
         )
     ],
+    traits=[Cost(_turns)],
 )
 class PairwiseProbabilities:
     """Estimate the probabilities of classes from those of pairs of classes.
@@ -195,7 +202,7 @@ def eigen_pairs(ctx: Context, op: PairwiseProbabilities, x: VTensor, y: VTensor)
     return eigen.pair_probabilities(x, y)
 
 
-@definition("PairwiseProbabilities", dtypes=FLOATS)
+@definition("PairwiseProbabilities", dtypes=FLOATS, order=in_order("N pair class"))
 def pairs(ctx: Context, op: PairwiseProbabilities, x: PTensor, y: PTensor) -> None:
     count, pairs_of = op.classes, wide(x.data())
     results = np.empty((len(pairs_of), count), pairs_of.dtype)

@@ -21,6 +21,7 @@ from ops._learned import (
 )
 from ops._places import one_output
 from ops._trees import MODES, Trees, new_trees, numbers_of, old_trees
+from ops._windows import in_order
 from ptensor import PTensor
 from vtensor.errors import InputError
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
@@ -209,6 +210,10 @@ class TreeEnsemble:
         *_HOLDS,
         (lambda *operands: operands[-1].size("label") > 2, "there are no classes"),
         (
+            lambda *operands: operands[-2].size("base") <= max(operands[-1].size("label") - 2, 2),
+            "there are more base scores than classes",
+        ),
+        (
             lambda op, *operands: not op.binary or operands[-1].size("label") == 4,
             "a binary choice is between two classes",
         ),
@@ -289,6 +294,9 @@ def eigen_classifier(ctx: Context, op: TreeEnsembleClassifier, *tensors: VTensor
     return eigen.tree_classifier(tensors, op.plain, op.binary, op.positive, op.complement)
 
 
+#: The layout in which definitions need an operand.
+_ORDER = in_order("N F node word tree vote base label target class")
+
 _BROKEN = "the nodes of a tree do not fit each other"
 
 
@@ -347,7 +355,7 @@ def _scores(operands: Sequence[PTensor], count: int, aggregate: str = "SUM") -> 
     return scores, has
 
 
-@definition("TreeEnsemble", dtypes={**_TYPES, "": FLOATS})
+@definition("TreeEnsemble", dtypes={**_TYPES, "": FLOATS}, order=_ORDER)
 def trees_of(ctx: Context, op: TreeEnsemble, *operands: PTensor) -> None:
     base, y = wide(operands[-2].data()), operands[-1].data()
     scores, has = _scores(operands, y.shape[1], op.aggregate)
@@ -356,7 +364,7 @@ def trees_of(ctx: Context, op: TreeEnsemble, *operands: PTensor) -> None:
     y[...] = np.where(has | (y.shape[1] == 1), scores + base, 0)
 
 
-@definition("TreeEnsembleClassifier", dtypes={**_WITH_LABELS, "": FLOATS})
+@definition("TreeEnsembleClassifier", dtypes={**_WITH_LABELS, "": FLOATS}, order=_ORDER)
 def classified(ctx: Context, op: TreeEnsembleClassifier, *operands: PTensor) -> None:
     labels, label, y = (operand.data() for operand in operands[-3:])
     base = wide(operands[-4].data())

@@ -17,23 +17,29 @@ if TYPE_CHECKING:
     from libdesc.eigen._eigen import Forest
 
 
+#: The dims of operands that have two, in the kernels' order.
+_ORDER = ("N", "F", "node", "word", "pair", "target", "class")
+
+
 def _in_order(tensors: Sequence[VTensor]) -> list[Layout]:
-    return [Layout.plain(tensor.dims) for tensor in tensors]
+    """Return the layouts in which the kernels take these operands."""
+    return [
+        Layout.plain(sorted(tensor.dims, key=_ORDER.index) if len(tensor.dims) > 1 else tensor.dims)
+        for tensor in tensors
+    ]
 
 
 def _sizes(tensors: Sequence[VTensor], targets: int, aggregate: str, plain: bool) -> Forest:
     x, nodes, roots, votes, *_ = tensors
-    sizes = *x.dims.values(), roots.num_elements, nodes.size("node"), votes.num_elements
-    rows, features, trees, count, of_votes = sizes
-    return rows, features, trees, count, of_votes, targets, aggregate, plain
+    trees, count, of_votes = roots.num_elements, nodes.size("node"), votes.num_elements
+    return x.size("N"), x.size("F"), trees, count, of_votes, targets, aggregate, plain
 
 
 def forest(tensors: Sequence[VTensor], aggregate: str, plain: bool) -> Routine:
     """Return the routine of the aggregated votes of decision trees.
 
     Args:
-        tensors: x, nodes, roots, targets, weights, base and y, each with its dims in the kernel's
-            order.
+        tensors: x, nodes, roots, targets, weights, base and y.
         aggregate, plain: see ``Forest`` in ``_eigen.pyi``.
     """
     y = tensors[-1]
@@ -51,8 +57,7 @@ def tree_classifier(
     """Return the routine of a classifier that consists of decision trees.
 
     Args:
-        tensors: x, nodes, roots, targets, weights, base, labels, label and scores, each with its
-            dims in the kernel's order.
+        tensors: x, nodes, roots, targets, weights, base, labels, label and scores.
         plain: see ``Forest`` in ``_eigen.pyi``.
         binary, positive, complement: see ``tree_classifier`` in ``_eigen.pyi``.
     """
@@ -88,6 +93,6 @@ def pair_probabilities(x: VTensor, y: VTensor) -> Routine:
     """Return the routine of classes' probabilities, y: N class, from those of pairs, x: N pair."""
 
     def run(*operands: PTensor) -> None:
-        emit_kernel(native.load().pair_probabilities(*y.dims.values()), operands)
+        emit_kernel(native.load().pair_probabilities(y.size("N"), y.size("class")), operands)
 
     return Routine([x, y], _in_order([x, y]), run=run)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.frontends.support import Array, agree, f32, model, run_once, same_as_runtime
+from tests.libraries.processes import printed
 from vtensor import Session, load_onnx
-from vtensor.errors import BudgetError, ModelError, UnsupportedOperatorError, VTensorError
+from vtensor.errors import (
+    BudgetError,
+    EdgesNeeded,
+    ModelError,
+    UnsupportedOperatorError,
+    VTensorError,
+)
 from vtensor.frontends import expansion
 
 BRANCHES = """If(c) <
@@ -187,11 +196,26 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("name", SEQUENCES)
-def test_sequences_are_a_typed_error(name: str) -> None:
-    reason = "SequenceEmpty 'SequenceEmpty:0' : output 0 .'e'. is no tensor"
-    with pytest.raises(UnsupportedOperatorError, match=reason):
-        run_once(model(decided_by_data(SEQUENCES[name], "3")), {"x": f32(3)})
+def test_a_sequence_of_known_tensors_is_gone() -> None:
+    proto = model(decided_by_data(SEQUENCES["sequences"], "3"))
+    assert [node.op_name for node in load_onnx(proto).nodes.values()] == ["Concat"]
+    with Session(proto) as session:
+        same_as_runtime(session, proto, {"x": f32(3)}, 0)
+
+
+def test_a_sequence_that_a_loop_fills_is_a_typed_error() -> None:
+    proto = model(decided_by_data(SEQUENCES["a sequence that a loop fills"], "3"))
+    with pytest.raises(EdgesNeeded, match="sequences, optional values or maps"):
+        load_onnx(proto)
+    with pytest.raises(ModelError, match=r"input 'e' is no tensor \(a sequence"):
+        Session(proto)
+
+
+def test_what_a_process_reads_first_may_have_sequences(tmp_path: Path) -> None:
+    """Before any operator is known."""
+    onnx.save(model(decided_by_data(SEQUENCES["sequences"], "3")), tmp_path / "first.onnx")
+    code = "import sys, vtensor; vtensor.Session(sys.argv[1]); print('read')"
+    assert printed("-c", code, tmp_path / "first.onnx").split() == ["read"]
 
 
 def test_a_loop_whose_condition_follows_from_a_fed_number() -> None:

@@ -18,8 +18,8 @@ from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
 from ops import Add, Resize
 from tests.property.strategies import LAWS, bits, seeds, values
-from vtensor import Session, call, from_array, from_proto
-from vtensor.errors import ModelError, NoInvokerError
+from vtensor import Session, call, from_array, from_proto, load_onnx
+from vtensor.errors import EdgesNeeded, ModelError, NoInvokerError
 from vtensor.language.dtype import ITEMSIZE, NARROW_FLOATS, numpy_dtype
 from vtensor.language.dtype import bits as bits_of
 
@@ -96,8 +96,14 @@ def test_an_element_type_is_refused_without_a_definition() -> None:
         run("Add", {"x": x, "z": x})
     with pytest.raises(NoInvokerError, match="dtype f8e4m3fn of"):
         call(Add(), x, x)
-    with pytest.raises(ModelError, match="element type string is not supported"):
-        Session(model("Identity", {"x": np.array(["a"], object)}))
+
+
+def test_texts_are_no_values_of_a_graph() -> None:
+    """A session takes them, and has numbers for them inside."""
+    feeds = {"x": np.array(["a", ""], object)}
+    with pytest.raises(EdgesNeeded, match=r"texts, .* a Session runs it"):
+        load_onnx(model("Identity", feeds))
+    assert run("Identity", feeds).tolist() == ["a", ""]
 
 
 REAL = [dtype for dtype in ITEMSIZE if dtype[0] != "c"]

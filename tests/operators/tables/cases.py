@@ -4,7 +4,7 @@ A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in f
 constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
 ``~`` is values between -1 and 1, ``>`` above 1, ``%`` small positive ones, ``#`` small integers
 that are not 0, ``@`` bytes with a sign, ``$`` integers of 32 bits, ``?`` truth values, ``^``
-ascending values, ``&`` the nodes of trees: leaves with the first vote.
+ascending values, ``&`` the nodes of a tree whose leaves have the first vote.
 """
 
 from __future__ import annotations
@@ -92,12 +92,23 @@ def input_of(text: str, layout: str, dtype: str, random: np.random.Generator) ->
         values = random.normal(size=tuple(dims.values())) * 3
     values = np.sort(flagged(flags, values)) if "^" in flags else flagged(flags, values)
     if "&" in flags:
-        values[...] = [-1, 0, 1, 0][: values.shape[-1]]
+        values = _tree(dims, random)
     image = bool(layout) and dims.keys() == set(Layout(layout).dims) and "!" not in flags
     where = Layout(layout) if image else Layout.plain(dims)
     own = {"#": "u8", "@": "s8", "$": "s32", "&": "s32", "?": "bool"}.get(flags[-1:], dtype)
     values = np.abs(values) if own[0] == "u" else values
     return Given(values.astype(numpy_dtype(own)), tuple(dims), where, "!" in flags)
+
+
+def _tree(dims: dict[str, int], random: np.random.Generator) -> Array:
+    """Return the nodes of a tree that compares feature 0 only, as a TreeEnsemble has them."""
+    count, wide = dims["node"], dims["word"] == 5
+    first = 2 * np.arange(count) + 1  # the children of a node in a complete tree
+    bounds = random.normal(size=count).astype("f8" if wide else "f4").view("i4")
+    inner = np.column_stack([0 * first, first, first + 1, bounds.reshape(count, 1 + wide)])
+    nodes = np.where(first[:, None] + 1 < count, inner, [-1, 0, 1, 0, 0][: 4 + wide])
+    nodes = nodes[:, : dims["word"]]
+    return nodes if next(iter(dims)) == "node" else nodes.T
 
 
 def _pools(cls: Any) -> Iterator[Case]:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from tests.operators.tables.nodes import IMAGE, floats, integers, node, numbers, twice
+from ops._learned import ML
+from tests.operators.tables.nodes import IMAGE, fed, floats, integers, node, numbers, twice
 
 LONG = TensorProto.INT64
 SQUARE = (1, 2, 5, 6)
@@ -130,6 +131,16 @@ SHAPES = [
     node("NonMaxSuppression", 10, (1, 9, 4), (1, 2, 9), integers(3), numbers(0.5), numbers(0.0)),
     node("NonMaxSuppression", 10, (1, 9, 4), (1, 2, 9)),
     node("NonMaxSuppression", 11, (1, 9, 4), (1, 2, 9), integers(3), center_point_box=1),
+    *(
+        fed(
+            f"{ML}LabelEncoder",
+            opset,
+            integers(3, 1, 9),
+            keys_int64s=[1, 3],
+            values_floats=[5.0, 7.0],
+        )
+        for opset in (2, 4)
+    ),
     node("Compress", 9, (3, 4), np.array([True, False, True])),
     node("Compress", 11, (3, 4), np.array([True, False, True]), axis=-1),
     node("OneHot", 9, integers(3, 1, 0), np.array(4), (2,), axis=0),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from vtensor.errors import EdgesNeeded
+from vtensor.errors import EdgesNeeded, ModelError
 from vtensor.frontends.calls import domain_of
 from vtensor.frontends.edges.steps import SHARED, STEPS, STRUCTURAL, Step
 from vtensor.language.operators import OPERATORS
@@ -82,9 +83,18 @@ def _attribute(attribute: AttributeProto) -> Any:
 
 
 def array_of(tensor: TensorProto) -> Any:
-    """Return a tensor's array, texts as ``str``."""
+    """Return a tensor's array, texts as ``str``.
+
+    Raises:
+        ModelError: there are more or fewer texts than its dims say.
+    """
     if tensor.data_type != TensorProto.STRING:
         return numpy_helper.to_array(tensor)
+    if len(tensor.string_data) != prod(tensor.dims) or min(tensor.dims, default=0) < 0:
+        sizes = "x".join(map(str, tensor.dims))
+        raise ModelError(
+            f"'{tensor.name}' has {len(tensor.string_data)} texts for {sizes} elements"
+        )
     texts = np.empty(len(tensor.string_data), object)
     texts[:] = [text.decode("utf-8", "surrogateescape") for text in tensor.string_data]
     return texts.reshape(tuple(tensor.dims))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TypeProto
 
+from libdesc.registry import ready
 from vtensor.errors import InputError, ModelError, VTensorError
 from vtensor.frontends.edges.cut import cut
 from vtensor.frontends.edges.kinds import attributes_of, is_text, label_of, step_of
@@ -51,6 +52,7 @@ class Edges:
         if isinstance(model, str | os.PathLike):
             path = Path(model).resolve()
             label, self.root, model = str(model), str(path.parent), path.read_bytes()
+        ready()  # fills the registry, through which names of operators are found
         proto = model if isinstance(model, ModelProto) else ModelProto.FromString(model)
         parts = cut(proto, label)
         self.core = parts.core
