@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from tests.frontends.support import Array, agree, f32, model, run_once, runtime
 from vtensor import load_onnx
-from vtensor.errors import ModelError, UnsupportedOperatorError
+from vtensor.errors import ModelError, SegmentsNeededError, UnsupportedOperatorError
 
 ATTENTION = """g (float[2, s, 24] q, float[2, 5, 24] k) => (float[2, s, 24] y) {
     [att] y = Attention<q_num_heads = 3, kv_num_heads = 3>(q, k, k) }"""
@@ -90,9 +90,14 @@ def test_the_models_function_comes_before_onnxs_operator() -> None:
     ("nodes", "error", "complaint"),
     [
         (
-            "n = NonZero(a) c = Size(n) d = Cast<to = 1>(c) b = Add(a, d)",
+            "n = RandomNormalLike(a) b = Add(a, n)",
             UnsupportedOperatorError,
-            r"here/NonZero:0 \(of my::f\)",
+            r"here/RandomNormalLike:0 \(of my::f\)",
+        ),
+        (
+            "n = NonZero(a) c = Size(n) d = Cast<to = 1>(c) b = Add(a, d)",
+            SegmentsNeededError,
+            r"NonZero 'here/NonZero:0' \(of my::f 'here'\) : only a run knows the sizes",
         ),
         (
             "c = Flatten<axis = 0>(a) b = MatMul(c, a)",

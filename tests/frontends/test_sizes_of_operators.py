@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 from tests.frontends.support import agree, f32, model, same_as_runtime
 from tests.libraries.command import data_of, vtensor
 from vtensor import Session, load_onnx
-from vtensor.errors import InputError, ModelError
+from vtensor.errors import InputError, ModelError, SegmentsNeededError
 from vtensor.frontends.onnx import Model
 
 #: Nodes of which ONNX's inference has wrong sizes: attributes, and the sizes of the output.
@@ -169,6 +169,13 @@ def test_ranks_behind_functions_of_symbolic_sizes(node: str) -> None:
 
 
 def test_a_size_that_is_data_stays_open() -> None:
-    """The twin: nothing can know it."""
-    with pytest.raises(ModelError, match="decided by data"):
-        load_onnx(model("m (float[4] x) => (z) { y = NonZero(x) z = Neg(y) }"))
+    """The twin: only a run knows it, so a Session makes plans while it runs."""
+    proto = model("m (float[4] x) => (z) { y = NonZero(x) z = Neg(y) }")
+    with pytest.raises(SegmentsNeededError, match="only a run knows the sizes of its outputs"):
+        load_onnx(proto)
+    with Session(proto) as session:
+        assert session.outputs[0].shape == (1, None)
+        for found in (2, 0, 4):
+            x = (np.arange(4) < found).astype(np.float32)
+            [z] = same_as_runtime(session, proto, {"x": x})
+            assert z.shape == (1, found)

@@ -35,7 +35,7 @@ from vtensor.language.symbolic.symbolic_arrays import (
     SymbolicArray,
     as_it_is,
 )
-from vtensor.language.symbolic.trace import NotTraced, SymbolicSize, Trace, number_of
+from vtensor.language.symbolic.trace import NotTraced, SymbolicSize, Trace, is_open, number_of
 from vtensor.language.tensor import Option, VTensor
 
 #: Largest number of elements of an array whose elements are traced.
@@ -161,7 +161,8 @@ class _Traced(Rebuilder):
         sources = [*map(self._source, node.proto.input, given)]
         made = SymbolicArray(self._trace, shape, sample, computes or function, sources, elements)
         sizes = sample.dtype.kind == "i" and sample.size <= MAX_TRACED_ELEMENTS
-        return made.with_elements() if sizes and shape == sample.shape else made
+        # Comparing symbolic sizes with numbers would add guards, which no other size fulfils.
+        return made.with_elements() if sizes and not is_open(shape) else made
 
     def _source(self, name: str, given: Any) -> Any:
         """Return what a row of the trace has as its argument for a node's input ``name``.
