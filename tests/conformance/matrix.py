@@ -157,9 +157,15 @@ def conform(library: str, case: Case, dtype: str, inputs: Sequence[Given]) -> No
     try:
         check_outcome(outcome, expected, allowed)
     except AssertionError:
-        whole = definition(case.op, [replace(x, array=np.abs(x.array)) for x in inputs])
+        # integers are exact, and some are marks: a leaf of a tree is -1
+        fractions = [x if x.array.dtype.kind == "i" else _positive(x) for x in inputs]
+        whole = definition(case.op, fractions)
         scale = max(float(np.abs(values).max(initial=0)) for values in whole)
         check_outcome(outcome, expected, allowed, scale)
+
+
+def _positive(given: Given) -> Given:
+    return replace(given, array=np.abs(given.array))
 
 
 def reason(error: NoInvokerError, library: str) -> str:
