@@ -42,6 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print rows as JSON.")]
 Full = Annotated[bool, typer.Option("--full", help="Long turns, every mix and cap, batch 32.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Under a minute: does everything work?")]
 Again = Annotated[bool, typer.Option("--again", help="Measure what is there already, too.")]
+Only = Annotated[str, typer.Option(help="Names to which it is restricted, with commas.")]
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,24 @@ def command(experiment: Experiment, every_model: bool = False) -> Callable[..., 
     ) -> None:
         scope = Scope.of(full, quick)
         scope = replace(scope, every_model=every_model or scope.every_model)
+        alone(experiment, scope, to, again, as_json)
+
+    main.__doc__ = experiment.TITLE
+    return main
+
+
+def selecting(experiment: Experiment) -> Callable[..., None]:
+    """Return the command-line function of an experiment that ``--only`` restricts to some names."""
+
+    def main(
+        full: Full = False,
+        quick: Quick = False,
+        again: Again = False,
+        to: Folder = None,
+        as_json: AsJson = False,
+        only: Only = "",
+    ) -> None:
+        scope = replace(Scope.of(full, quick), only=tuple(filter(None, only.split(","))))
         alone(experiment, scope, to, again, as_json)
 
     main.__doc__ = experiment.TITLE

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
-from typing import Annotated
 
 import typer
 
 from eval.drawing import bars, drawn
-from eval.experiment import Again, AsJson, Folder, Full, Quick, Scope, Store, alone
+from eval.experiment import Scope, Store, selecting
 from eval.figures.paper import paper
 from eval.figures.timing import (
     INEXACT,
@@ -285,18 +283,5 @@ def _height(one: Gain | None) -> float | None:
     return one.median * 100 if one else None
 
 
-def main(
-    full: Full = False,
-    quick: Quick = False,
-    again: Again = False,
-    to: Folder = None,
-    as_json: AsJson = False,
-    only: Annotated[str, typer.Option(help="Networks, caps, mixes, with commas.")] = "",
-) -> None:
-    """Measure latencies beside the layout-aware baseline and the peers."""
-    scope = replace(Scope.of(full, quick), only=tuple(filter(None, only.split(","))))
-    alone(sys.modules[__name__], scope, to, again, as_json)
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    typer.run(selecting(sys.modules[__name__]))

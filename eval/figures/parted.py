@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from eval.compare import photograph
+from eval.experiment import Scope
 from eval.figures.turns import LOOK, MIN_PAIRS, interval, narrow_enough
 from eval.layout_aware import Network
 from eval.mixes import mixes
@@ -28,10 +29,8 @@ from vtensor.runtime.session import Session
 
 #: The key of the time in which no step runs.
 GAPS = "gaps"
-#: How many kernels are named, of those that are slower and of those that are faster.
+#: At most so many slower kernels are named, and so many faster ones.
 NAMED = 8
-#: The interval to which a ratio has to be known: see ``Scope.within``.
-WITHIN = 0.02
 
 
 @dataclass
@@ -39,11 +38,11 @@ class Clocked:
     """An engine that times its steps.
 
     Attributes:
-        step_ns: runs once; returns the run's nanoseconds, and those of each key: a node's name, the
-            name of a value that is converted, in ``converted``, or ``GAPS``.
-        converted: the keys that are conversions.
+        step_ns: runs once; returns the nanoseconds of the run, and a mapping with the nanoseconds
+            of each node by its name, and of each conversion by its key in ``converted``.
+        converted: the keys of conversions.
         layouts: the layouts of a node, as text, by its name.
-        runs: for each run, its nanoseconds by key, and by the key ``""`` those of all of it.
+        runs: for each run, that mapping, with two more keys: ``""`` for the whole run, ``GAPS``.
     """
 
     step_ns: Callable[[], tuple[float, Mapping[str, float]]]
@@ -136,7 +135,7 @@ def alternate(first: Clocked, second: Clocked, pairs: int, seconds: float) -> No
     until = time.monotonic() + seconds
     while (number := len(first.runs)) < MIN_PAIRS or time.monotonic() < until:
         look = number >= pairs and number % LOOK == 0
-        if look and narrow_enough(interval(second.whole / first.whole, 0), WITHIN):
+        if look and narrow_enough(interval(second.whole / first.whole, 0), Scope.within):
             return
         for each in (first, second) if number % 2 == 0 else (second, first):
             each.run_once()

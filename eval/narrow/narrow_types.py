@@ -19,12 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
-from typing import Annotated, Any, NamedTuple
-
-import typer
+from typing import Any, NamedTuple
 
 from eval.drawing import bars, drawn
-from eval.experiment import Again, AsJson, Folder, Full, Quick, Scope, Store, alone
+from eval.experiment import Scope, Store, selecting
 from eval.markdown import milliseconds, picture, table, told
 from eval.narrow.quantised import BITS4, DYNAMIC, STATIC, converted, source
 from eval.networks import NAMES
@@ -387,14 +385,4 @@ def _share(by: Mapping[str, Row], ours: str, theirs: str) -> float | None:
     return None if logs is None else math.exp(float(logs.mean()))
 
 
-def main(
-    full: Full = False,
-    quick: Quick = False,
-    again: Again = False,
-    to: Folder = None,
-    as_json: AsJson = False,
-    only: Annotated[str, typer.Option(help="Kinds, models, conversions, with commas.")] = "",
-) -> None:
-    """Measure networks in narrow types beside the same in f32 and the peers."""
-    scope = replace(Scope.of(full, quick), only=tuple(filter(None, only.split(","))))
-    alone(sys.modules[__name__], scope, to, again, as_json)
+main = selecting(sys.modules[__name__])

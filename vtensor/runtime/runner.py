@@ -31,7 +31,6 @@ from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.store import PlanStore
 from vtensor.runtime.recording.workspace import Workspace
-from vtensor.runtime.segments import Segments
 from vtensor.storage.budget import memory_errors, ran_out
 from vtensor.storage.inputs import Array, Feed, Port, check_names, check_out, feed_of, memory_of
 
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.binding import Binding
     from vtensor.runtime.execution.direct import DirectRequest
     from vtensor.runtime.planning.keys import PlanKey
+    from vtensor.runtime.segments import Segments
 
 #: The most requests that a session remembers. For a run that fits none of them, arrays are checked
 #: and the plan is looked up.
@@ -377,6 +377,8 @@ class Runner:
             SegmentsNeededError: ``error`` itself, if values are not what its nodes need, or the
                 session has a lock file.
         """
+        from vtensor.runtime.segments import Segments
+
         if self._options.lock is not None:
             raise error
         parts = self.open().source.cut(error)

@@ -240,9 +240,7 @@ class Source:
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
             save_known(file, text, graph, entries)
-        with suppress(
-            ValuesNeededError, SegmentsNeededError
-        ):  # the values come with runs, which make the plans
+        with suppress(ValuesNeededError, SegmentsNeededError):  # runs make the plans then
             if graph is None and loaded.static:
                 graph = loaded.graph({})
         if graph is not None:
