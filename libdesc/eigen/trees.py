@@ -90,7 +90,7 @@ def lookup(x: VTensor, keys: VTensor, values: VTensor, y: VTensor) -> Routine:
 
 
 def pair_probabilities(x: VTensor, y: VTensor) -> Routine:
-    """Return the routine that makes probabilities of classes (N class) of those of pairs (N pair)."""
+    """Return the routine that computes probabilities of classes (N class) from pairs (N pair)."""
 
     def run(*operands: PTensor) -> None:
         emit_kernel(native.load().pair_probabilities(y.size("N"), y.size("class")), operands)
