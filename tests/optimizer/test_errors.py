@@ -189,6 +189,7 @@ TWINS: dict[str, Callable[[LoweredGraph], LoweredGraph]] = {
     "without a share": lambda g: replace(g, certificate=None),
     "errors add up to": lambda g: with_proof(g, budget=proof(g).expected / 2),
     "exact kernels": lambda g: with_proof(g, direct=TOLERANCE),
+    "are scaled by": lambda g: with_proof(g, scale=2.0),
     "nothing was measured": lambda g: with_proof(g, measured=None),
     "was measured; the tolerance is": lambda g: with_proof(g, measured=2 * TOLERANCE),
 }

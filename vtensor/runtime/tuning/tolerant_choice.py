@@ -20,7 +20,7 @@ from optimizer.constants.observed import observed, without_observed
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from resolver.check_errors import check_errors
-from resolver.errors import expected
+from resolver.errors import Share, expected
 from resolver.lowered import LoweredGraph
 from vtensor.language.graph import Graph
 from vtensor.runtime.recording.plan_bytes import needed_bytes
@@ -40,8 +40,7 @@ MARGIN = 1.25
 #: scaled the errors of its nodes, because inputs that were not tried may have larger errors.
 SCALE_MARGIN = 1.5
 
-#: Errors are scaled only if that lowers their expected sum to this share, and only if the choice
-#: before used this share of its budget: with more budget it may change.
+#: Errors are scaled only if that lowers their expected sum at least to this share of it.
 LESS = 0.9
 
 #: The next error budget as a share of the budget that would have fitted the plan that failed.
@@ -118,7 +117,7 @@ def _choice(
     """
     room = workspace.max_bytes - needed_bytes(resolved)
     exact = partial(optimise, resolved, passes, settings)
-    first, fitting = allowed, list[tuple[int, LoweredGraph]]()
+    first, fitting, shares = allowed, list[tuple[int, LoweredGraph]](), tuple[Share, ...]()
     for _ in range(ROUNDS):
         limited = replace(settings, allowed=allowed, room=room, time_limit=SOLVER_SECONDS)
         lowered = optimise(resolved, passes, limited)
@@ -128,7 +127,10 @@ def _choice(
             if allowed is first:
                 return None
             break  # the earlier solution's measured error is too large
-        measured, added = meter.whole(lowered), expected(proof.shares)
+        if fitting and proof.shares == shares:  # scaled errors allow no further variant
+            break
+        shares, added = proof.shares, expected(proof.shares)
+        measured = meter.whole(lowered)
         proof = replace(proof, measured=measured, direct=meter.direct(exact))
         reached = max(measured * MARGIN, proof.expected)
         if reached <= allowed.tolerance:
@@ -136,7 +138,7 @@ def _choice(
             check_errors(lowered, allowed.tolerance)
             fitting.append((certificate.ns_after or 0, lowered))
             scaled = SCALE_MARGIN * measured
-            if not 0 < scaled <= LESS * allowed.scale * added or added < LESS * allowed.limit:
+            if not 0 < scaled <= LESS * allowed.scale * added:
                 break
             allowed = replace(allowed, scale=scaled / added)
             continue
