@@ -26,6 +26,9 @@ class ErrorMeter(Protocol):
         None if it cannot be measured.
         """
 
+    def gains(self, nodes: Sequence[OpNode]) -> Sequence[float | None]:
+        """Return the error amplification of each node; None if it cannot be measured."""
+
 
 @dataclass(frozen=True)
 class Allowed:
