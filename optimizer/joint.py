@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import compress
 from types import MappingProxyType
 
@@ -25,7 +24,7 @@ from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, Value, in_variant
 from resolver.probe import Prober
-from vtensor.errors import VTensorError
+from vtensor.errors import InvokerError, VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
@@ -248,17 +247,22 @@ def _rounding(
         operands = [graph.values[name] for name in (*node.inputs, *node.outputs)]
         for library in (node.variant.library, *other_libraries(graph, node, passed=True)):
             variant = replace(node.variant, library=library, inexact=True)
-            with suppress(VTensorError):  # the library declines the node
-                for other in prober.variants(replace(node, variant=variant)):
-                    planes = {
-                        len(layout.encoding.planes)
-                        for value, layout in zip(operands, other.layouts, strict=True)
-                        if layout.encoding and layout.rounds(value.dtype)
-                        if not value.constant or layout.encoding.rest
-                    }
-                    if planes:
-                        error = LEAST_ROUNDED[min(2, *planes)]
-                        errors.setdefault(node.name, []).append((error, other))
+            try:
+                others = prober.variants(replace(node, variant=variant))
+            except InvokerError:  # the library is broken, and all its forms would be missing
+                raise
+            except VTensorError:  # the library declines the node
+                continue
+            for other in others:
+                planes = {
+                    len(layout.encoding.planes)
+                    for value, layout in zip(operands, other.layouts, strict=True)
+                    if layout.encoding and layout.rounds(value.dtype)
+                    if not value.constant or layout.encoding.rest
+                }
+                if planes:
+                    error = LEAST_ROUNDED[min(2, *planes)]
+                    errors.setdefault(node.name, []).append((error, other))
     asked = [node for node in nodes if node.name in errors]
     gains = zip(asked, allowed.meter.gains(asked), strict=True)
     return {

@@ -21,6 +21,7 @@ from tests.optimizer.graphs import extended_of
 from tests.optimizer.test_narrow import NETWORKS, Array, Keen, Said, large_net, off, run
 from tests.optimizer.test_widen import input_of
 from vtensor import Session
+from vtensor.errors import InvokerError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning import tuned
@@ -197,3 +198,13 @@ def test_slower_bf16_has_no_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found()
     monkeypatch.setattr(routines_fused, "speeds", lambda: {"bf16": Speed("AVX512_BF16", 1.8)})
     assert not found()
+
+
+@needs_amx
+def test_a_broken_library_is_no_reason_to_stay_strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extension modules that are older than the code."""
+    g = Graph("product")
+    g.output(rows(g, lambda *shape: np.ones(shape, np.float32)), "y")
+    monkeypatch.delattr(dnn, "product_in_planes")
+    with pytest.raises(InvokerError, match="product_in_planes"):
+        timed_variants(extended_of(g), KeenOnPlanes(1), allowed=Allowed(1.0, 1.0, Said(1)))
