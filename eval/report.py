@@ -1,4 +1,4 @@
-"""Write ``eval/results/REPORT.md``: the claims, the speed, and a section for each experiment.
+"""Write ``eval/results/REPORT.md``: the first page, the speed, and a section for each experiment.
 
 Every figure comes from the rows in ``eval/results``. ``SECTIONS`` is the registry: a new section is
 a module (``eval/experiment.py`` has its interface) and a line here.
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from eval.documents.speed_table import write_table
 from eval.experiment import Experiment, Store
-from eval.figures import claims
+from eval.figures import claims, worth
 from eval.figures.paper import paper
 from eval.markdown import table
 from eval.store import Row, instructions
@@ -26,6 +26,7 @@ SECTIONS = (
     "eval.figures.stddev",
     "eval.figures.conversions",
     "eval.figures.parts",
+    "eval.figures.shares",
     "eval.figures.overhead",
     "eval.figures.batch",
     "eval.figures.breakdown",
@@ -75,6 +76,7 @@ def _parts(store: Store) -> Iterator[str]:
         f"*{REFERENCE}*, sections 6 and 7.2, repeated with this implementation, and compared with"
         " other engines."
     )
+    yield from worth.answers(store)
     yield "## The paper's claims"
     yield (
         "The paper compares VTensor with layout-aware operators on"
@@ -83,9 +85,12 @@ def _parts(store: Store) -> Iterator[str]:
         " operators on the same kernels and threads, written so that each handles layouts itself."
         " *sse41* caps kernels at that machine's instruction set, *tensorflow* is its mix of"
         " libraries, *LOO* the paper's passes (LHO and EWO). Absolute times do not compare; gains,"
-        " counts and their order do."
+        " counts and their order do. A claim is *not shown* if its 95 % interval has both verdicts."
     )
-    yield table(["claim", "measured here", "verdict"], claims.rows(store), texts=3)
+    heads = ["claim", "measured here", "verdict", "why"]
+    yield table(heads, claims.rows(store), texts=4)
+    yield "What was expected of this repository:"
+    yield table(heads, claims.expectations(store), texts=4)
     if lines := list(write_table(store.folder)):
         yield "## Speed beside other engines"
         yield (

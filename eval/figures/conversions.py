@@ -152,10 +152,16 @@ def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[
 
     Level (a) is layout-aware, level (d) is after EWO.
     """
-    rows = store.table(NAME, KEY).rows(cap=cap, mix=mix)
-    by = {(row["network"], row["level"]): row["transforms"] for row in rows}
-    names = dict.fromkeys(network for network, _ in by)
-    return {n: (by[n, AWARE], by[n, PAPERS]) for n in names if (n, PAPERS) in by}
+    found = numbers(store, cap, mix).items()
+    return {name: (row[AWARE], row[PAPERS]) for name, row in found if PAPERS in row}
+
+
+def numbers(store: Store, cap: str, mix: str) -> dict[str, dict[str, int]]:
+    """Return the number of conversions of a run, by network and then by level."""
+    by_network: dict[str, dict[str, int]] = {}
+    for row in store.table(NAME, KEY).rows(cap=cap, mix=mix):
+        by_network.setdefault(row["network"], {})[row["level"]] = row["transforms"]
+    return by_network
 
 
 def _agreement(store: Store) -> str:
@@ -257,15 +263,24 @@ def plot_gains(
         cap: the cap on the instruction set.
     """
     with drawn(store.folder / f"gained_{cap}") as [axes]:
+        shown_parts = ("LOO", "all three")
         series = {
-            part: [100 * share[part].value for share in found.values()]
-            for part in ("LOO", "all three")
+            part: [100 * share[part].value for share in found.values()] for part in shown_parts
+        }
+        ends = {
+            part: [(100 * share[part].low, 100 * share[part].high) for share in found.values()]
+            for part in shown_parts
         }
         title, label = f"{cap}, tensorflow", "% of the baseline gained"
-        bars(axes, list(found), series, title=title, ylabel=label)
+        bars(axes, list(found), series, intervals=ends, title=title, ylabel=label)
         other = axes.twinx()
         dots = [less[name][0] - less[name][1] if name in less else None for name in found]
         other.plot(range(len(found)), dots, "kD", markersize=4, label="conversions removed")
+        low, high = axes.get_ylim()
+        if high > 0:  # both axes have their 0 at the same height
+            most = other.get_ylim()[1]
+            other.set_ylim(most * low / high, most)
+            other.set_yticks([tick for tick in other.get_yticks() if 0 <= tick <= most])
         other.set_ylabel("conversions removed")
         legend(axes, other)
 

@@ -127,7 +127,7 @@ def test_options_of_engines() -> None:
 
 def claim(store: Store, start: str) -> str:
     """Return the text, evidence and verdict of a claim."""
-    return next(" ".join(row) for row in claims.rows(store) if row[0].startswith(start))
+    return next(" ".join(row[:3]) for row in claims.rows(store) if row[0].startswith(start))
 
 
 def test_claims_are_confirmed_refuted_or_open(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_the_state_of_the_machine() -> None:
 
 
 #: The sections that ``make test`` measures: they take seconds.
-QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "parts", "batch")
+QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "parts", "shares", "batch")
 
 
 def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,7 +291,8 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     tried = [part.TITLE for part in report.experiments(() if ALL else QUICK_SECTIONS)]
     untried = [one.TITLE for one in report.experiments() if one.TITLE not in tried]
     assert {part.splitlines()[0] for part in missing} == {*need_peers, *untried}
-    plots = ["latency", "stddev", "conversions", "batch_max", *["loc", "overhead_max"] * ALL]
+    plots = ["latency", "stddev", "conversions", "shares", "batch_max"]
+    plots += ["loc", "overhead_max"] * ALL
     for file in (tmp_path / f"{name}.{kind}" for name in plots for kind in ("png", "svg")):
         assert file.stat().st_size > 1000
     before = (tmp_path / "timings.json").read_bytes()
