@@ -68,6 +68,7 @@ class Scope:
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.
         peers: time other engines, too.
+        frameworks: among them TensorFlow, PyTorch and MNN, which take minutes to load.
         only: names to which ``eval.narrow`` and ``eval.figures.latency`` are restricted; empty is
             all.
         threads: the number of threads of a run.
@@ -92,6 +93,7 @@ class Scope:
     fresh: int = 3
     repeats: int = 5
     peers: bool = True
+    frameworks: bool = False
     only: tuple[str, ...] = ()
     threads: int = 0
     seed: int = 0
@@ -113,6 +115,7 @@ FULL = Scope(
     batch_networks=NAMES,
     tuned_networks=NAMES,
     every_model=True,
+    frameworks=True,
     seconds=300.0,
     runs=1000,
     repeats=25,

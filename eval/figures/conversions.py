@@ -40,7 +40,7 @@ AWARE, RESOLVED, PAPERS = "(a) aware", "(b) resolver", "(d) + EWO"
 #: The objective of EWO: the bytes that Transforms move, where identical Transforms count once.
 OBJECTIVE = "shared"
 #: The engines between which each part of VTensor saves time, in this order.
-STEPS = ("baseline", "none", "lho", "ewo")
+STEPS = ("baseline", "none", "ewo")
 
 __all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
 
@@ -126,8 +126,8 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
     """Return by network, and then by part of VTensor, the time that the part saves.
 
     A saved time is a share of the baseline's: the median over pairs of turns, with its confidence
-    interval. The parts are ``DLR`` (the resolver), ``LHO``, ``EWO``, ``LOO`` (LHO and EWO
-    together) and ``all three``.
+    interval. The parts are ``DLR`` (the resolver), ``LOO`` (LHO and EWO) and ``all
+    three``.
     """
     rows = [row for row in timings(store).rows(batch=1, cap=cap, mix=mix) if row["runs"]]
     by = {(row["network"], row["engine"]): row for row in rows}
@@ -135,14 +135,8 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
     for name in dict.fromkeys(network for network, _ in by):
         steps = [by[name, level] for level in STEPS if (name, level) in by]
         if len(steps) == len(STEPS):
-            base, none, lho, ewo = turn_times(steps)
-            saved = {
-                "DLR": base - none,
-                "LHO": none - lho,
-                "EWO": lho - ewo,
-                "LOO": none - ewo,
-                "all three": base - ewo,
-            }
+            base, none, ewo = turn_times(steps)
+            saved = {"DLR": base - none, "LOO": none - ewo, "all three": base - ewo}
             shares[name] = {part: interval(seconds / base, 0) for part, seconds in saved.items()}
     return shares
 
@@ -194,7 +188,7 @@ def _agreement(store: Store) -> str:
 def _gains(store: Store) -> Iterator[str]:
     """Yield, for each cap on the instruction set, a table and a plot of the time that is saved.
 
-    They have the share of the baseline's time that each of DLR, LHO and EWO saves, and the numbers
+    They have the share of the baseline's time that DLR and LOO save, and the numbers
     of conversions before and after these parts.
     """
     seen = list(dict.fromkeys(row["cap"] for row in timings(store)))

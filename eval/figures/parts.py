@@ -28,6 +28,8 @@ TITLE = "Where the difference comes from"
 KEY = ("network", "cap", "mix", "level", "threads")
 #: VTensor with the paper's passes, and with every pass.
 LEVELS = ("ewo", "all")
+#: The mix of libraries in which both levels are taken apart; in others it is the first.
+PAPERS = "tensorflow"
 #: The caps that are explained: the paper's machine, and the next one.
 CAPS = ("sse41", "avx2", "max")
 
@@ -39,17 +41,21 @@ def measure(scope: Scope, store: Store) -> None:
         for network in scope.networks:
             for mix in scope.mixes if cap in CAPS else ():
                 about = {"network": network, "cap": cap, "mix": mix, "threads": scope.threads}
-                if store.missing(kept, [{**about, "level": level} for level in LEVELS]):
+                if store.missing(kept, [{**about, "level": level} for level in _levels(mix)]):
                     todo.append((cap, network, mix))
     for count, (cap, network, mix) in enumerate(todo):
         if store.late:
             return
         store.advance(f"parts of {network}, {cap}, {mix}", count, len(todo))
-        numbers = scope.size or 0, scope.threads, scope.pairs, scope.seconds
-        arguments = (cap, network, mix, ",".join(LEVELS), *map(str, numbers))
+        numbers = scope.size or 0, scope.threads, scope.pairs, scope.seconds / 3
+        arguments = (cap, network, mix, ",".join(_levels(mix)), *map(str, numbers))
         rows = list[Row]()
         run_process("eval.figures.parted", arguments, rows.append)
         kept.add({**row, "threads": scope.threads} for row in rows)
+
+
+def _levels(mix: str) -> Sequence[str]:
+    return LEVELS if mix == PAPERS else LEVELS[:1]
 
 
 def section(store: Store) -> Iterator[str]:
