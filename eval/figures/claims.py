@@ -32,7 +32,9 @@ NOTHING = 0.02
 #: What conversions were expected to take of the baseline's run, from the lowest to the highest
 #: share, and how much of their time VTensor was expected to keep, at most.
 TAKEN, KEPT = (0.03, 0.2), 0.1
-#: The caps for which this was expected.
+#: How far the parts of a difference may be from it, as a share of a run.
+ADDS_UP = 0.01
+#: The caps for which shares of conversions were expected.
 EXPECTED_AT = ("sse41", "avx2")
 
 
@@ -305,6 +307,17 @@ def nothing_is_slower(store: Store) -> Verdict:
     return Verdict(False if slower else len(surely) == len(rows) or None, text, why)
 
 
+def parts_add_up(store: Store) -> Verdict:
+    """The parts of each difference from the baseline add up to it, to 1 % of a run."""
+    apart = [parts.off(row) for cap in parts.CAPS for row in parts.cells(store, cap)]
+    if not apart:
+        return NOT_MEASURED
+    good = sum(share <= ADDS_UP for share in apart)
+    text = f"in {good} of {len(apart)} cells; the most is {percent(max(apart))}"
+    why = "Parts are means of the middle half of pairs, the difference a median of all."
+    return Verdict(good == len(apart), text, why if good < len(apart) else "")
+
+
 CLAIMS: tuple[Callable[[Store, str], Verdict], ...] = (
     performance,
     vgg19,
@@ -319,7 +332,7 @@ CLAIMS: tuple[Callable[[Store, str], Verdict], ...] = (
 
 #: What does not depend on a cap: of the paper, and what was expected here.
 COUNTED: tuple[Callable[[Store], Verdict], ...] = (lines_of_code,)
-EXPECTED = (taken_by_conversions, kept_by_vtensor, nothing_is_slower)
+EXPECTED = (taken_by_conversions, kept_by_vtensor, nothing_is_slower, parts_add_up)
 
 
 def rows(store: Store) -> Iterator[tuple[str, str, str, str]]:

@@ -1,7 +1,8 @@
 """When conversions matter: their share of a run, by kind of network, batch, image and threads.
 
 ``python -m eval.figures.shares``. The share of a run that conversions take in the layout-aware
-baseline, and what is left of it in VTensor with every pass. A setting differs from the first one in
+baseline, and what is left of it in VTensor with every pass, which keeps a conversion where a faster
+kernel pays for it. A setting differs from the first one in
 one number. *convolutions* is ResNet-50, *depthwise* MobileNet v2, *pooling* GoogLeNet,
 *element-wise* DenseNet-169 (a norm and a rectifier before each convolution), all with convolutions
 and pooling on oneDNN and every element-wise operator on Eigen. *transformer* is a small one of

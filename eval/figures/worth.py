@@ -44,7 +44,8 @@ def _worth(store: Store) -> str:
     if not gains:
         return ""
     low, high = mean_interval([*gains.values()])
-    text = "In the paper's setting (SSE4.1, TensorFlow's mix, batch 1), the paper's VTensor takes"
+    text = "In the paper's setting (SSE4.1, the libraries of TensorFlow 1.14, batch 1), its VTensor"
+    text += " takes"
     text += f" {percent(fmean(gains.values()))} less time than the baseline in the mean of"
     text += f" {len(gains)} networks (95 % interval {percent(low)} to {percent(high)}); the paper"
     text += f" has {paper('latency', 'mean')} %."
@@ -80,8 +81,8 @@ def _less(store: Store) -> str:
     return (
         "The paper compares with TensorFlow 1.14, whose operators, memory and threads are its own."
         " Here the baseline has VTensor's kernels, threads and executor, and differs in layouts"
-        " alone. It also has less to convert: in TensorFlow's mix only BiasAdd, Pad and Mean run on"
-        f" the other library. A run converts {listed} times; the other {len(counts) - len(many)}"
+        " alone. It also has less to convert: only BiasAdd, Pad and Mean run on the other library."
+        f" A run converts {listed} times; the other {len(counts) - len(many)}"
         f" networks have batch norms in place of biases, and convert at most {FEW} times. Of all"
         f" {all_of} conversions the resolver alone leaves {left}: it gives an operator that takes"
         " any layout that of its producer, so that little is left to the paper's passes."
