@@ -78,7 +78,7 @@ class Scope:
     name: str = "default"
     networks: tuple[str, ...] = NAMES
     size: int | None = None
-    caps: tuple[str, ...] = ("sse41", "avx2", "avx512", "max")
+    caps: tuple[str, ...] = ("sse41", "avx2", "max")
     mixes: tuple[str, ...] = ("onednn", "tensorflow", "elementwise")
     all_mixes: tuple[str, ...] = ("sse41", "max")
     batches: tuple[int, ...] = (1, 2, 4, 8)
@@ -109,6 +109,7 @@ class Scope:
 
 FULL = Scope(
     name="full",
+    caps=("sse41", "avx2", "avx512", "max"),
     all_mixes=("sse41", "avx2", "avx512", "max"),
     batches=(1, 2, 4, 8, 16, 32),
     batch_caps=("sse41", "max"),

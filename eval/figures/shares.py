@@ -2,12 +2,12 @@
 
 ``python -m eval.figures.shares``. The share of a run that conversions take in the layout-aware
 baseline, and what is left of it in VTensor with every pass, which keeps a conversion where a faster
-kernel pays for it. A setting differs from the first one in
-one number. *convolutions* is ResNet-50, *depthwise* MobileNet v2, *pooling* GoogLeNet,
-*element-wise* DenseNet-169 (a norm and a rectifier before each convolution), all with convolutions
-and pooling on oneDNN and every element-wise operator on Eigen. *transformer* is a small one of
-exported Transposes, on all libraries: its baseline runs each Transpose as a copy. Shares are
-medians over runs; their intervals are in the file of rows.
+kernel pays for it. A setting differs from the first one in one number. *convolutions* is ResNet-50,
+*depthwise* MobileNet v2, *pooling* GoogLeNet, *element-wise* DenseNet-169 (a norm and a rectifier
+before each convolution), all with convolutions and pooling on oneDNN and every element-wise
+operator on Eigen. *transformer* is a small one of exported Transposes, on all libraries: its
+baseline runs each Transpose as a copy. Shares are medians over runs; their intervals are in the
+file of rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEY = ("kind", "cap", "batch", "size", "threads")
 #: The caps: the paper's machine, and none.
 CAPS = ("sse41", "max")
 #: The batch and the image of the first setting; the batches and images of the others.
-BATCH, SIZE, BATCHES, SIZES = 1, 224, (8, 32), (64, 128, 512)
+BATCH, SIZE, BATCHES, SIZES = 1, 224, (8, 32), (64, 512)
 #: How long each engine runs in a setting, and from which share on conversions are worth a look.
 SECONDS, WORTH = 0.5, 0.05
 
