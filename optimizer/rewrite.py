@@ -226,7 +226,10 @@ class _Rewriting:
         """Return the element type in which a node's result is stored, if the light operators that
         alone read it, up to a quantization, are fused to it.
         """
-        dtype, reader = self.graph.values[node.outputs[0]].dtype, self.readers.alone(node.outputs[0])
+        dtype, reader = (
+            self.graph.values[node.outputs[0]].dtype,
+            self.readers.alone(node.outputs[0]),
+        )
         while reader is not None and (info := info_of(reader.op)).light:
             encodes, result = info.trait(Encodes), reader.outputs[0]
             if encodes is not None:
