@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.runtime.execution.binding import Binding
     from vtensor.runtime.execution.direct import DirectRequest
+    from vtensor.runtime.execution.repeat import Repeated, Turns
     from vtensor.runtime.planning.keys import PlanKey
     from vtensor.runtime.segments import Segments
 
@@ -429,6 +430,16 @@ class Runner:
             held.append(array)
             results.append(handed_on(name, array, into.get(name)))
         return results
+
+    def repeat(self, turns: Turns) -> Repeated | None:
+        """Run the network turn after turn, as the body of a loop, by the plan of the last run.
+
+        Returns None, and runs nothing, if that plan does not fit.
+        """
+        from vtensor.runtime.execution.repeat import repeated
+
+        requests = self._requests if self.plans is not None else []
+        return repeated(requests[0], turns) if requests else None
 
     @property
     def parts(self) -> list[Runner]:
