@@ -16,6 +16,7 @@ import pytest
 from tests.frontends.support import f32, model, same_as_runtime
 from vtensor import Session
 from vtensor.errors import BudgetError, InputError, SessionClosedError
+from vtensor.frontends import control
 from vtensor.onnxruntime import InferenceSession, RunOptions
 from vtensor.onnxruntime.errors import Fail
 from vtensor.runtime import segments
@@ -109,6 +110,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Runner, "repeat", noted)
     monkeypatch.setattr(segments, "MIN_TURNS", 3)
+    monkeypatch.setattr(control, "MAX_LOOP_NODES", 8)  # else Scans are unrolled
     return numbers
 
 

@@ -100,6 +100,8 @@ class Runner:
                 if not source.corrected():
                     raise
                 self._last_run = (self.plans.declared(), {}) if source.static else None
+        if declared and source.waiting is not None:
+            self._cut(source.waiting)
 
     @property
     def last_run(self) -> LastRun | None:
@@ -398,7 +400,7 @@ class Runner:
             for layouts in (self._options.entry, self._options.delivery)
         )
         options = replace(self._options, entry=entry, delivery=delivery)
-        return Runner(source, options, self.workspace, declared=False)
+        return Runner(source, options, self.workspace)
 
     def _run_segments(
         self,
