@@ -110,7 +110,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Runner, "repeat", noted)
     monkeypatch.setattr(segments, "MIN_TURNS", 3)
-    monkeypatch.setattr(control, "MAX_LOOP_NODES", 8)  # else Scans are unrolled
+    monkeypatch.setattr(control, "MAX_LOOP_NODES", 30)  # else Scans are unrolled
     return numbers
 
 

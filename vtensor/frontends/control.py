@@ -224,7 +224,8 @@ class _Loop:
         """Return whether no iteration is unrolled yet, and all would be more than MAX_LOOP_NODES
         nodes.
         """
-        return self.remaining.number == 0 and self.most() * len(self.body.node) > MAX_LOOP_NODES
+        each = len(self.body.node) + len(self.body.input) + 1
+        return self.remaining.number == 0 and self.most() * each > MAX_LOOP_NODES
 
     def given(self, splice: Splice) -> list[str]:
         """Return the names of the values that the body gets as inputs in the next iteration.
