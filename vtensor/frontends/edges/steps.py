@@ -1,14 +1,15 @@
 """The operators of Python steps, as functions of arrays, texts, lists and dicts.
 
 A function takes an operator's attributes by name, and its inputs; None is an input that is left
-out. It returns the outputs.
+out. It returns the outputs. An attribute that holds a graph is a function there, which takes a list
+of the graph's inputs and returns its outputs.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +20,7 @@ from vtensor.errors import InputError
 
 Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]
-Step = Callable[..., Sequence[Any]]
+Step = Callable[..., Iterable[Any]]
 
 #: Texts that ONNX writes for numbers that are not finite, and reads.
 _SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
@@ -75,6 +76,21 @@ def _joined(attributes: Attributes, items: list[Any]) -> Sequence[Any]:
         return [join(items, axis=attributes["axis"])]
     except ValueError as error:
         raise InputError(f"elements of a sequence cannot be joined: {error}") from None
+
+
+def _mapped(attributes: Attributes, *inputs: Any) -> Iterable[Any]:
+    """Run a graph on the elements of sequences, place by place; other inputs are the same.
+
+    Without elements, each output is an empty list.
+    """
+    lengths = {len(x) for x in inputs if isinstance(x, list)}
+    if len(lengths) != 1 or not isinstance(inputs[0], list):
+        raise InputError(f"its sequences have the lengths {sorted(lengths)}")
+    rows = [
+        attributes["body"]([x[place] if isinstance(x, list) else x for x in inputs])
+        for place in range(lengths.pop())
+    ]
+    return ([*column] for column in zip(*rows, strict=True)) if rows else iter(list, None)
 
 
 def _value(_: Attributes, x: Any) -> Sequence[Any]:
@@ -231,6 +247,7 @@ STEPS: dict[str, Step] = {
     "SequenceInsert": _insert,
     "SequenceErase": _erase,
     "SequenceLength": lambda _, items: [np.asarray(len(items), np.int64)],
+    "SequenceMap": _mapped,
     "SplitToSequence": _split,
     "ConcatFromSequence": _joined,
     "Optional": lambda _, x=None: [x],
