@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.frontends.support import f32, model, same_as_runtime
+from tests.frontends.support import f32, model, runtime, same_as_runtime
 from vtensor import Session
 from vtensor.errors import BudgetError, InputError, SessionClosedError
 from vtensor.frontends import control
@@ -183,3 +183,29 @@ def test_an_error_of_a_turn_names_its_node() -> None:
         with pytest.raises(InputError, match=r"taken.*4 elements"):
             session.run(None, feed(9))
         assert session.run(None, feed(4))
+
+
+#: A sequence that turns of a loop collect, and a branch that delivers one.
+COLLECTED = """g (float[4] x, int64 k, bool c) => (seq(float[n]) y, float[t] z, seq(float[n]) w)
+    <bool yes = {1}, int64 one = {1}, int64[1] all = {0}> {
+    empty = SequenceEmpty() y, z = Loop(k, yes, empty) < body = b
+        (int64 i, bool d, seq(float[n]) s) => (bool e, seq(float[n]) u, float q) {
+        n = Add(i, one) ends = Unsqueeze(n, all) r = Slice(x, all, ends) u = SequenceInsert(s, r)
+        q = ReduceSum<keepdims = 0>(r) e = Identity(d) } >
+    w = If(c) < then_branch = t () => (seq(float[n]) v) { v = Identity(y) },
+        else_branch = f () => (seq(float[n]) v) { m = Neg(x) v = SequenceConstruct(x, m) } > }"""
+
+
+@pytest.mark.parametrize("choice", [True, False])
+def test_sequences_pass_through_loops_and_branches(choice: bool) -> None:
+    proto, x = model(COLLECTED), f32(4)
+    with Session(proto, cache_dir=None) as session:
+        for turns in (1, 3):
+            feeds = {"x": x, "k": np.array(turns), "c": np.array(choice)}
+            ours, theirs = session.run(None, feeds), runtime(proto, feeds)
+            for mine, other in zip(ours, theirs, strict=True):
+                assert len(mine) == len(other)
+                for one, two in zip(mine, other, strict=True):
+                    np.testing.assert_allclose(one, two, 1e-6)
+        with pytest.raises(InputError, match="no turn"):
+            session.run(None, {"x": x, "k": np.array(0), "c": np.array(choice)})

@@ -11,6 +11,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, 
 
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.calls import domain_of
+from vtensor.frontends.control import DECIDING
 from vtensor.frontends.edges.kinds import (
     ML,
     array_of,
@@ -25,7 +26,7 @@ from vtensor.frontends.edges.kinds import (
 from vtensor.frontends.edges.sequences import Sequences
 from vtensor.frontends.edges.steps import STEPS
 from vtensor.frontends.edges.texts import number_of
-from vtensor.frontends.network import reads_of
+from vtensor.frontends.network import graphs_of, reads_of
 from vtensor.frontends.tensors import sizes_of
 from vtensor.language.operators import OPERATORS
 from vtensor.language.process.interrupts import pass_signals
@@ -122,9 +123,11 @@ def _is_step(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
     if label == spelled("cast"):
         ends = types.get(node.input[0]), types.get(node.output[0])
         return is_text(ends[0]) != is_text(ends[1])
-    if label == spelled("identity"):
-        kind = types.get(node.input[0])
-        return kind is not None and not is_array(kind)
+    if label == spelled("identity") or label in DECIDING:
+        kinds = [types.get(name) for name in (*node.input, *node.output)]
+        graphs = (graph for each in node.attribute for graph in graphs_of(each))
+        kinds += [value.type for graph in graphs for value in (*graph.input, *graph.output)]
+        return any(kind is not None and not is_array(kind) for kind in kinds)
     return label in STEPS
 
 

@@ -243,7 +243,10 @@ class _PythonStep:
             raise InputError(
                 f"{self._label} {self._name!r} does not take its inputs: {error}"
             ) from error
-        values.update(zip(self.makes, results, strict=False))
+        made = dict(zip(self.makes, results, strict=False))
+        if len(made) < len(self.makes):
+            raise InputError(f"{self._label} {self._name!r} runs no turn, which would give sizes")
+        values.update(made)
 
 
 def _constant(attributes: Mapping[str, Any]) -> Sequence[Any]:

@@ -8,6 +8,7 @@ of the graph's inputs and returns its outputs.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from ptensor.background_work import checkpoint
 from vtensor.errors import InputError
 
 Array = np.ndarray[Any, Any]
@@ -91,6 +93,27 @@ def _mapped(attributes: Attributes, *inputs: Any) -> Iterable[Any]:
         for place in range(lengths.pop())
     ]
     return ([*column] for column in zip(*rows, strict=True)) if rows else iter(list, None)
+
+
+def _chosen(attributes: Attributes, condition: Array) -> Sequence[Any]:
+    """Run one of two graphs: If."""
+    branch = "then_branch" if np.asarray(condition).item() else "else_branch"
+    return list(attributes[branch]([]))
+
+
+def _looped(
+    attributes: Attributes, limit: Any = None, condition: Any = None, *states: Any
+) -> Sequence[Any]:
+    """Run a graph turn by turn: Loop."""
+    most = sys.maxsize if limit is None else int(np.asarray(limit).item())
+    goes_on, number, rows = condition is None or np.asarray(condition).item(), 0, list[Any]()
+    while goes_on and number < most:
+        checkpoint()
+        turn = attributes["body"]([np.asarray(number), np.asarray(True), *states])
+        goes_on, *results = turn
+        states, stacked = tuple(results[: len(states)]), results[len(states) :]
+        rows, number = [*rows, stacked], number + 1
+    return [*states, *(np.stack(column) for column in zip(*rows, strict=True))]
 
 
 def _value(_: Attributes, x: Any) -> Sequence[Any]:
@@ -271,4 +294,4 @@ STRUCTURAL: dict[str, Step] = {
     "reshape": _reshaped,
     "concat": lambda attributes, *x: [np.concatenate(x, attributes["axis"])],
 }
-SHARED: dict[str, Step] = {"Flatten": _flat}
+SHARED: dict[str, Step] = {"Flatten": _flat, "If": _chosen, "Loop": _looped}
