@@ -1,25 +1,28 @@
 """The operators of Python steps, as functions of arrays, texts, lists and dicts.
 
 A function takes an operator's attributes by name, and its inputs; None is an input that is left
-out. It returns the outputs.
+out. It returns the outputs. An attribute that holds a graph is a function there, which takes a list
+of the graph's inputs and returns its outputs.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
+from ptensor.background_work import checkpoint
 from vtensor.errors import InputError
 
 Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]
-Step = Callable[..., Sequence[Any]]
+Step = Callable[..., Iterable[Any]]
 
 #: Texts that ONNX writes for numbers that are not finite, and reads.
 _SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
@@ -75,6 +78,42 @@ def _joined(attributes: Attributes, items: list[Any]) -> Sequence[Any]:
         return [join(items, axis=attributes["axis"])]
     except ValueError as error:
         raise InputError(f"elements of a sequence cannot be joined: {error}") from None
+
+
+def _mapped(attributes: Attributes, *inputs: Any) -> Iterable[Any]:
+    """Run a graph on the elements of sequences, place by place; other inputs are the same.
+
+    Without elements, each output is an empty list.
+    """
+    lengths = {len(x) for x in inputs if isinstance(x, list)}
+    if len(lengths) != 1 or not isinstance(inputs[0], list):
+        raise InputError(f"its sequences have the lengths {sorted(lengths)}")
+    rows = [
+        attributes["body"]([x[place] if isinstance(x, list) else x for x in inputs])
+        for place in range(lengths.pop())
+    ]
+    return ([*column] for column in zip(*rows, strict=True)) if rows else iter(list, None)
+
+
+def _chosen(attributes: Attributes, condition: Array) -> Sequence[Any]:
+    """Run one of two graphs: If."""
+    branch = "then_branch" if np.asarray(condition).item() else "else_branch"
+    return list(attributes[branch]([]))
+
+
+def _looped(
+    attributes: Attributes, limit: Any = None, condition: Any = None, *states: Any
+) -> Sequence[Any]:
+    """Run a graph turn by turn: Loop."""
+    most = sys.maxsize if limit is None else int(np.asarray(limit).item())
+    goes_on, number, rows = condition is None or np.asarray(condition).item(), 0, list[Any]()
+    while goes_on and number < most:
+        checkpoint()
+        turn = attributes["body"]([np.asarray(number), np.asarray(True), *states])
+        goes_on, *results = turn
+        states, stacked = tuple(results[: len(states)]), results[len(states) :]
+        rows, number = [*rows, stacked], number + 1
+    return [*states, *(np.stack(column) for column in zip(*rows, strict=True))]
 
 
 def _value(_: Attributes, x: Any) -> Sequence[Any]:
@@ -231,6 +270,7 @@ STEPS: dict[str, Step] = {
     "SequenceInsert": _insert,
     "SequenceErase": _erase,
     "SequenceLength": lambda _, items: [np.asarray(len(items), np.int64)],
+    "SequenceMap": _mapped,
     "SplitToSequence": _split,
     "ConcatFromSequence": _joined,
     "Optional": lambda _, x=None: [x],
@@ -254,4 +294,4 @@ STRUCTURAL: dict[str, Step] = {
     "reshape": _reshaped,
     "concat": lambda attributes, *x: [np.concatenate(x, attributes["axis"])],
 }
-SHARED: dict[str, Step] = {"Flatten": _flat}
+SHARED: dict[str, Step] = {"Flatten": _flat, "If": _chosen, "Loop": _looped}
