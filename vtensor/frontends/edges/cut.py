@@ -11,6 +11,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, 
 
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.calls import domain_of
+from vtensor.frontends.control import DECIDING
 from vtensor.frontends.edges.kinds import (
     ML,
     array_of,
@@ -122,9 +123,9 @@ def _is_step(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
     if label == spelled("cast"):
         ends = types.get(node.input[0]), types.get(node.output[0])
         return is_text(ends[0]) != is_text(ends[1])
-    if label == spelled("identity"):
-        kind = types.get(node.input[0])
-        return kind is not None and not is_array(kind)
+    if label == spelled("identity") or label in DECIDING:
+        kinds = (types.get(name) for name in (*node.input, *node.output))
+        return any(kind is not None and not is_array(kind) for kind in kinds)
     return label in STEPS
 
 
