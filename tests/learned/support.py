@@ -13,7 +13,6 @@ Array = np.ndarray[Any, Any]
 Attributes = dict[str, Any]
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
-BOOL = TensorProto.BOOL
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TypeProto, helper, numpy_helper
 
-from tests.learned.support import BOOL, FLOAT, INT64, STRING, Array, forest, model, runtime
+from tests.learned.support import FLOAT, INT64, STRING, Array, forest, model, runtime
 from vtensor import Session, load_onnx
 from vtensor import onnxruntime as ort
 from vtensor.errors import EdgesNeeded, InputError, ModelError, UnsupportedOperatorError
@@ -244,56 +244,3 @@ def test_a_graph_is_mapped_over_sequences() -> None:
         with pytest.raises(InputError, match=r"the lengths \[2, 3\]"):
             session.run(None, {**feeds, "t": [X, X]})
         assert session.run(None, {**feeds, "s": [], "t": []}) == [[], []]
-
-
-def test_sequences_are_states_of_loops_and_outputs_of_branches() -> None:
-    """A loop collects its states in a sequence, from which a branch takes an element away."""
-    state = [helper.make_tensor_value_info("a", FLOAT, None)]
-    listed = [helper.make_value_info(name, sequence_of(FLOAT)) for name in ("s", "t", "less")]
-    head = [
-        helper.make_tensor_value_info("i", INT64, []),
-        helper.make_tensor_value_info("go", BOOL, []),
-    ]
-    body = helper.make_graph(
-        [
-            helper.make_node("Add", ["a", "x"], ["b"]),
-            helper.make_node("SequenceInsert", ["s", "b"], ["t"]),
-            helper.make_node("ReduceMax", ["b"], ["most"], keepdims=0),
-            helper.make_node("Less", ["most", "bound"], ["goes"]),
-        ],
-        "body",
-        [*head, *state, listed[0]],
-        [
-            helper.make_tensor_value_info("goes", BOOL, []),
-            helper.make_tensor_value_info("b", FLOAT, None),
-            listed[1],
-            helper.make_tensor_value_info("most", FLOAT, []),
-        ],
-    )
-    erase = helper.make_node("SequenceErase", ["all"], ["less"])
-    keep = helper.make_node("Identity", ["all"], ["less"])
-    branches = {
-        f"{name}_branch": helper.make_graph([node], name, [], [listed[2]])
-        for name, node in (("then", erase), ("else", keep))
-    }
-    nodes = [
-        helper.make_node("SequenceEmpty", [], ["none"]),
-        helper.make_node("Loop", ["n", "", "x", "none"], ["y", "all", "rows"], body=body),
-        helper.make_node("If", ["erases"], ["rest"], **branches),
-    ]
-    feeds = {
-        "x": X[0],
-        "n": np.array(5, np.int64),
-        "bound": np.array(9, np.float32),
-        "erases": np.array(True),
-    }
-    proto = model(nodes, feeds, {"y": FLOAT, "rest": sequence_of(FLOAT), "rows": FLOAT})
-    with Session(proto, reference=False, cache_dir=False) as session:
-        for name, value in ("", 0), ("erases", False), ("bound", 0):
-            given = {**feeds, **({name: np.array(value, feeds[name].dtype)} if name else {})}
-            assert same(session.run(None, given), runtime(proto, given)), name
-        with pytest.raises(InputError, match="delivers no 'rows'"):
-            session.run(None, {**feeds, "n": np.array(0, np.int64)})
-        with pytest.raises(InputError, match="one number"):
-            session.run(None, {**feeds, "erases": np.array([True, False])})
-        assert same(session.run(None, feeds), runtime(proto, feeds))

@@ -26,7 +26,7 @@ from vtensor.frontends.edges.kinds import (
 from vtensor.frontends.edges.sequences import Sequences
 from vtensor.frontends.edges.steps import STEPS
 from vtensor.frontends.edges.texts import number_of
-from vtensor.frontends.network import reads_of
+from vtensor.frontends.network import graphs_of, reads_of
 from vtensor.frontends.tensors import sizes_of
 from vtensor.language.operators import OPERATORS
 from vtensor.language.process.interrupts import pass_signals
@@ -124,7 +124,9 @@ def _is_step(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
         ends = types.get(node.input[0]), types.get(node.output[0])
         return is_text(ends[0]) != is_text(ends[1])
     if label == spelled("identity") or label in DECIDING:
-        kinds = (types.get(name) for name in (*node.input, *node.output))
+        kinds = [types.get(name) for name in (*node.input, *node.output)]
+        graphs = (graph for each in node.attribute for graph in graphs_of(each))
+        kinds += [value.type for graph in graphs for value in (*graph.input, *graph.output)]
         return any(kind is not None and not is_array(kind) for kind in kinds)
     return label in STEPS
 

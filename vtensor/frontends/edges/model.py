@@ -246,7 +246,8 @@ class _PythonStep:
                 f"{self._label} {self._name!r} does not take its inputs: {error}"
             ) from error
         if len(made) < len(self.makes) and any(self.makes[len(made) :]):
-            raise InputError(f"{self._label} {self._name!r} delivers no {self.makes[len(made)]!r}")
+            text = f"delivers no {self.makes[len(made)]!r}, as a Loop does that runs no turn"
+            raise InputError(f"{self._label} {self._name!r} {text}")
         values.update(zip(self.makes, made, strict=False))
 
 

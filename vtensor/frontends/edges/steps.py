@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from ptensor.background_work import checkpoint
 from vtensor.errors import BudgetError, InputError
 from vtensor.storage.budget import REMEDY, max_bytes_of
 
@@ -112,6 +113,7 @@ def _looped(
     turns, held = None if most is None else _number(most), 0
     goes_on = condition is None or bool(_number(condition))
     while goes_on and (turns is None or len(rows) < turns):
+        checkpoint()
         given = [np.array(len(rows), np.int64), np.array(True), *states]
         head, *results = attributes["body"](given)
         goes_on, states = bool(_number(head)), tuple(results[: len(states)])
