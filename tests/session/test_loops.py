@@ -209,3 +209,5 @@ def test_sequences_pass_through_loops_and_branches(choice: bool) -> None:
                     np.testing.assert_allclose(one, two, 1e-6)
         with pytest.raises(InputError, match="no turn"):
             session.run(None, {"x": x, "k": np.array(0), "c": np.array(choice)})
+        with pytest.raises(InputError, match="one number"):
+            session.run(None, {**feeds, "k": np.array([1, 2])})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,7 @@ class _PythonStep:
         try:
             with np.errstate(all="ignore"):
                 results = self._function({**self._attributes, **graphs}, *inputs)
+                made = [*islice(results, len(self.makes))]
         except VTensorError as error:
             raise InputError(f"{self._label} {self._name!r}: {error}") from error
         except Exception as error:  # inputs of wrong kinds
@@ -243,10 +245,10 @@ class _PythonStep:
             raise InputError(
                 f"{self._label} {self._name!r} does not take its inputs: {error}"
             ) from error
-        made = dict(zip(self.makes, results, strict=False))
-        if len(made) < len(self.makes):
-            raise InputError(f"{self._label} {self._name!r} runs no turn, which would give sizes")
-        values.update(made)
+        if len(made) < len(self.makes) and any(self.makes[len(made) :]):
+            text = f"delivers no {self.makes[len(made)]!r}, as a Loop does that runs no turn"
+            raise InputError(f"{self._label} {self._name!r} {text}")
+        values.update(zip(self.makes, made, strict=False))
 
 
 def _constant(attributes: Mapping[str, Any]) -> Sequence[Any]:

@@ -8,7 +8,6 @@ of the graph's inputs and returns its outputs.
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -18,7 +17,8 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from ptensor.background_work import checkpoint
-from vtensor.errors import InputError
+from vtensor.errors import BudgetError, InputError
+from vtensor.storage.budget import REMEDY, max_bytes_of
 
 Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]
@@ -95,25 +95,49 @@ def _mapped(attributes: Attributes, *inputs: Any) -> Iterable[Any]:
     return ([*column] for column in zip(*rows, strict=True)) if rows else iter(list, None)
 
 
-def _chosen(attributes: Attributes, condition: Array) -> Sequence[Any]:
+def _chosen(attributes: Attributes, condition: Any) -> Iterable[Any]:
     """Run one of two graphs: If."""
-    branch = "then_branch" if np.asarray(condition).item() else "else_branch"
-    return list(attributes[branch]([]))
+    results: Iterable[Any] = attributes["then_branch" if _number(condition) else "else_branch"]([])
+    return results
 
 
 def _looped(
-    attributes: Attributes, limit: Any = None, condition: Any = None, *states: Any
-) -> Sequence[Any]:
-    """Run a graph turn by turn: Loop."""
-    most = sys.maxsize if limit is None else int(np.asarray(limit).item())
-    goes_on, number, rows = condition is None or np.asarray(condition).item(), 0, list[Any]()
-    while goes_on and number < most:
+    attributes: Attributes, most: Any = None, condition: Any = None, *states: Any
+) -> Iterable[Any]:
+    """Run a graph turn by turn: Loop. Its states may be sequences and absent optional values.
+
+    Raises:
+        BudgetError: the values of the turns take more bytes than a network may.
+    """
+    limit, rows = max_bytes_of(None), list[Sequence[Any]]()
+    turns, held = None if most is None else _number(most), 0
+    goes_on = condition is None or bool(_number(condition))
+    while goes_on and (turns is None or len(rows) < turns):
         checkpoint()
-        turn = attributes["body"]([np.asarray(number), np.asarray(True), *states])
-        goes_on, *results = turn
-        states, stacked = tuple(results[: len(states)]), results[len(states) :]
-        rows, number = [*rows, stacked], number + 1
+        given = [np.array(len(rows), np.int64), np.array(True), *states]
+        head, *results = attributes["body"](given)
+        goes_on, states = bool(_number(head)), tuple(results[: len(states)])
+        rows.append(results[len(states) :])
+        held += _bytes_of(rows[-1])
+        if held + _bytes_of(states) > limit:
+            raise BudgetError(
+                f"{len(rows)} turns take more than {limit} bytes, the budget\n  to fix: {REMEDY}"
+            )
     return [*states, *(np.stack(column) for column in zip(*rows, strict=True))]
+
+
+def _number(value: Any) -> int:
+    if np.size(value) != 1:
+        raise InputError(f"one number must decide what runs: {np.shape(value)}")
+    return int(np.asarray(value).item())
+
+
+def _bytes_of(values: Iterable[Any]) -> int:
+    """Return the bytes of arrays, and of those in lists."""
+    return sum(
+        _bytes_of(value) if isinstance(value, list) else np.asarray(value).nbytes
+        for value in values
+    )
 
 
 def _value(_: Attributes, x: Any) -> Sequence[Any]:
