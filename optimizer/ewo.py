@@ -142,4 +142,5 @@ def _errors(problem: Problem, chosen: Mapping[str, int]) -> ErrorProof | None:
     allowed = problem.allowed
     if allowed is None:
         return None
-    return ErrorProof(allowed.tolerance, allowed.budget, problem.chosen_shares(chosen))
+    shares = problem.chosen_shares(chosen)
+    return ErrorProof(allowed.tolerance, allowed.budget, shares, scale=allowed.scale)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from libdesc.transforms import LayoutChange
 from optimizer.choice.candidates import Variants, other_libraries, shared_variants
 from optimizer.choice.elsewhere import FurtherVariants
+from optimizer.choice.errors import Allowed
 from optimizer.choice.estimate import Estimate
 from optimizer.choice.problem import Clock, Problem, with_doubt
 from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
@@ -54,10 +55,10 @@ SAMPLES = 4
 #: ``MAX_PAD_RATIO``, and larger than ``MIN_PADDED_BYTES``, which a core's nearest caches hold.
 MAX_PAD_RATIO, MIN_PADDED_BYTES = 8, 1 << 16
 
-#: By the number of planes: the least tolerance for which variants are measured that store operands
-#: in a narrower type. In bf16, an element has a relative error of up to 2**-8; as the sum of two
-#: bf16, of up to 2**-17.
-MIN_ROUNDED = {1: 1e-4, 2: 1e-6}
+#: By the number of planes: the error that a node's result has at least if operands are stored in a
+#: narrower type. Variants are measured only if the error of the results may be that large. In bf16,
+#: an element has a relative error of up to 2**-8; as the sum of two bf16, of up to 2**-17.
+LEAST_ROUNDED = {1: 2.0**-10, 2: 2.0**-19}
 
 #: Other kernels of a node are measured if the Transforms next to it take more than this fraction of
 #: the node's time.
@@ -77,15 +78,11 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         return reconcile(graph, settings)
     estimate = Estimate(graph.preferences, settings.speeds)
     clock = settings.clock or estimate
-    inexact = settings.allowed is not None
     try:
         probed = _probed(graph, settings, estimate)
         if settings.clock is None and not (probed or _improvable(graph)):
             return nothing_to_gain(graph, "time")
-        tolerance = settings.allowed.tolerance if settings.allowed is not None else 0.0
-        variants = timed_variants(
-            graph, clock, estimate, probed, settings.only, inexact=inexact, tolerance=tolerance
-        )
+        variants = timed_variants(graph, clock, estimate, probed, settings.only, settings.allowed)
     finally:
         if settings.probe is not None:
             settings.probe.save()
@@ -187,8 +184,7 @@ def timed_variants(
     estimate: Estimate | None = None,
     probed: Mapping[str, Clock] = MappingProxyType({}),
     only: Container[str] | None = None,
-    inexact: bool = False,
-    tolerance: float = 0.0,
+    allowed: Allowed | None = None,
 ) -> Variants:
     """Return the variants of every node with their times. The variant that the resolver chose is
     first.
@@ -205,10 +201,9 @@ def timed_variants(
             are not tried. None estimates from declared rates.
         probed: by name of a node, the clock to use for the node in place of ``clock``.
         only: names of the nodes that may change; None is all.
-        inexact: True admits approximate variants, if they are faster than the resolver's variant
-            and than the exact ones in the same layouts.
-        tolerance: the largest error of the results. It admits among these the variants in which
-            operands are rounded as ``MIN_ROUNDED`` says.
+        allowed: the error that the results may have. It admits approximate variants that are faster
+            than the resolver's variant and than the exact ones in the same layouts, and variants
+            that round operands as far as ``LEAST_ROUNDED`` lets them fit. None admits neither.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_possible_savings(graph, clock, estimate)))
@@ -217,7 +212,7 @@ def timed_variants(
         if node.name in probed:
             spares[node.name] += probed[node.name].node(node, graph.tensors) or 0
     measured = {node.name for node in graph.operators if probed.get(node.name, clock).measured}
-    further = FurtherVariants(graph, clock, spares, estimate, inexact, measured)
+    further = FurtherVariants(graph, clock, spares, estimate, allowed is not None, measured)
     prober = Prober(graph)
     more: Variants = {}
     for node in graph.operators:
@@ -226,11 +221,13 @@ def timed_variants(
         more[node.name] = [*further.variants(node)]
         if node.name in measured:
             others = prober.variants(node)
-            if inexact and tolerance >= min(MIN_ROUNDED.values()):
-                others += _rounding(graph, node, prober, tolerance)
             if node.name in probed:
                 others = [variant for variant in others if not _padded(graph, node, variant)]
             more[node.name] += others
+    if allowed is not None:
+        wanted = [node for node in graph.operators if node.name in more.keys() & measured]
+        for name, rounding in _rounding(graph, wanted, prober, allowed).items():
+            more[name] += rounding
     variants = shared_variants(graph, more, only)
     tensors = further.graph.tensors
     return {
@@ -240,24 +237,35 @@ def timed_variants(
 
 
 def _rounding(
-    graph: LoweredGraph, node: OpNode, prober: Prober, tolerance: float
-) -> Iterator[Variant]:
-    """Yield the variants of a node, on any library, that store operands in a narrower type, as far
-    as the tolerance allows; not those that store constants alone in a single narrower plane.
+    graph: LoweredGraph, nodes: Sequence[OpNode], prober: Prober, allowed: Allowed
+) -> Variants:
+    """Return the variants of nodes, on any library, that store operands in a narrower type, by name
+    of node, as far as the allowed error may admit them; not those that store constants alone in a
+    single narrower plane.
     """
-    operands = [graph.values[name] for name in (*node.inputs, *node.outputs)]
-    for library in (node.variant.library, *other_libraries(graph, node, passed=True)):
-        variant = replace(node.variant, library=library, inexact=True)
-        with suppress(VTensorError):  # the library declines the node
-            for other in prober.variants(replace(node, variant=variant)):
-                planes = {
-                    len(layout.encoding.planes)
-                    for value, layout in zip(operands, other.layouts, strict=True)
-                    if layout.encoding and layout.rounds(value.dtype)
-                    if not value.constant or layout.encoding.rest
-                }
-                if planes and tolerance >= MIN_ROUNDED[min(2, *planes)]:
-                    yield other
+    errors = dict[str, list[tuple[float, Variant]]]()
+    for node in nodes:
+        operands = [graph.values[name] for name in (*node.inputs, *node.outputs)]
+        for library in (node.variant.library, *other_libraries(graph, node, passed=True)):
+            variant = replace(node.variant, library=library, inexact=True)
+            with suppress(VTensorError):  # the library declines the node
+                for other in prober.variants(replace(node, variant=variant)):
+                    planes = {
+                        len(layout.encoding.planes)
+                        for value, layout in zip(operands, other.layouts, strict=True)
+                        if layout.encoding and layout.rounds(value.dtype)
+                        if not value.constant or layout.encoding.rest
+                    }
+                    if planes:
+                        error = LEAST_ROUNDED[min(2, *planes)]
+                        errors.setdefault(node.name, []).append((error, other))
+    asked = [node for node in nodes if node.name in errors]
+    gains = zip(asked, allowed.meter.gains(asked), strict=True)
+    return {
+        node.name: [other for error, other in errors[node.name] if error * gain <= allowed.limit]
+        for node, gain in gains
+        if gain is not None
+    }
 
 
 def _is_rounded(value: Value | VTensor, layout: Layout) -> bool:

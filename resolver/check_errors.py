@@ -25,8 +25,9 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
     Raises:
         UnsoundPlanError: an approximate node has no share. Or a share states a smaller error or
             error amplification than was measured. Or the squares of the errors add up to more than
-            the square of the budget, or of the tolerance. Or the whole plan was not compared with
-            the strict plan, or differs from it by more than the tolerance.
+            the square of the budget, or of the tolerance, or are scaled by a wrong factor. Or the
+            whole plan was not compared with the strict plan, or differs from it by more than the
+            tolerance.
     """
     inexact = {node.name: node.variant for node in graph.operators if node.variant.inexact}
     if not inexact:
@@ -44,6 +45,9 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
         if (variant.kernel, variant.error) != (share.kernel, share.error):
             raise UnsoundPlanError(f"{name}: another variant was charged than the one that runs")
         squares += _square(share)
+    if not 0 < proof.scale <= 1:
+        raise UnsoundPlanError(f"errors of nodes are scaled by {proof.scale:.3g}, not by 0 to 1")
+    squares *= Fraction(proof.scale) ** 2
     direct, allowed = Fraction(proof.direct) ** 2, Fraction(proof.budget) ** 2
     if squares > allowed * (1 + SLACK) or squares + direct > Fraction(tolerance) ** 2 * (1 + SLACK):
         raise UnsoundPlanError(

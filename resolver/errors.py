@@ -53,6 +53,9 @@ class ErrorProof:
         budget: the limit that the choice had for the root of the sum of the squares of the shares'
             errors. It is below ``tolerance`` if an earlier choice turned out to exceed the
             tolerance.
+        scale: the factor by which that root is multiplied, at most 1. It is below 1 if the whole
+            plan of an earlier choice had a much smaller error than its shares together, since
+            errors of nodes partly cancel.
         shares: shares of the approximate nodes.
         direct: the error that exact kernels add, because they sum in another order than those of
             the strict plan. It is measured on a whole plan without approximate variants.
@@ -65,13 +68,14 @@ class ErrorProof:
     shares: tuple[Share, ...] = ()
     measured: float | None = None
     direct: float = 0.0
+    scale: float = 1.0
 
     @property
     def expected(self) -> float:
         """Expected error of the network's results: the root of the sum of the squares of all
-        errors.
+        errors, those of shares times ``scale``.
         """
-        return hypot(self.direct, expected(self.shares))
+        return hypot(self.direct, self.scale * expected(self.shares))
 
     @property
     def plain_sum(self) -> float:

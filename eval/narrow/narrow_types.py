@@ -6,7 +6,8 @@ with ONNX Runtime and with OpenVINO as installed, which computes f32 in bf16 if 
 supports that. The number in brackets after a time is the largest difference, relative to the
 largest output, from ONNX Runtime without graph optimisations: on the converted network for integers
 and 4-bit weights, on the network in f32 for f16 and bf16. *at the error* is VTensor with
-``tune=True`` and OpenVINO's error as the tolerance, *at a hundredth* with a hundredth of it.
+``tune=True`` and OpenVINO's error on these inputs as the tolerance, *at a hundredth* with a
+hundredth of it.
 *Transforms* are the conversions in a run of VTensor, *Python* the steps of a run that call back
 into Python. A *mark* is a geometric mean of ratios of VTensor's time to another's.
 """
@@ -212,8 +213,8 @@ def timed(
             engine = ENGINES[name]
             if engine.share is not None:
                 error = by[VINO].difference or 0.0
-                tolerance = {"tolerance": error * engine.share}
-                each.options = {**each.options, "told": {**engine.options, **tolerance}}
+                stated = {"tolerance": error * engine.share, "calibrate": task.feeds}
+                each.options = {**each.options, "told": {**engine.options, **stated}}
             each.enter(wide if engine.plain else task)
             if oracle.loaded:
                 each.agree(oracle.loaded)

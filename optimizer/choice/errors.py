@@ -26,6 +26,9 @@ class ErrorMeter(Protocol):
         None if it cannot be measured.
         """
 
+    def gains(self, nodes: Sequence[OpNode]) -> Sequence[float | None]:
+        """Return the error amplification of each node; None if it cannot be measured."""
+
 
 @dataclass(frozen=True)
 class Allowed:
@@ -34,13 +37,21 @@ class Allowed:
     Attributes:
         tolerance: the largest relative error of the results.
         budget: the largest allowed root of the sum of squares of what the variants add to the
-            error. It is at most the tolerance.
+            error, times ``scale``. It is at most the tolerance.
         meter: measures what a variant adds to the error.
+        scale: the error of a whole plan divided by the root of the sum of squares of what its
+            variants add, at most 1, as far as an earlier choice has shown.
     """
 
     tolerance: float
     budget: float
     meter: ErrorMeter
+    scale: float = 1.0
+
+    @property
+    def limit(self) -> float:
+        """The largest allowed root of the sum of squares of what the variants add to the error."""
+        return self.budget / self.scale
 
 
 def charged(
@@ -49,7 +60,7 @@ def charged(
     """Return the admitted variants of nodes, with their errors, and what each approximate one adds
     to the error of the results.
 
-    An approximate variant is dropped if what it adds is unknown, or alone exceeds the budget. It is
+    An approximate variant is dropped if what it adds is unknown, or alone exceeds the limit. It is
     dropped, too, if another approximate variant of its node in the same layouts is as good in time
     and error and better in one of them.
 
@@ -70,7 +81,7 @@ def charged(
     known = {
         (name, id(variant)): share
         for (name, variant), share in zip(asked, answers, strict=True)
-        if share is not None and share.added <= allowed.budget
+        if share is not None and share.added <= allowed.limit
     }
     kept: dict[str, list[Variant]] = {}
     shares: dict[str, dict[int, Share]] = {}

@@ -132,7 +132,7 @@ class _Program:
         the error, relative to the budget, times the variable of the variant.
         """
         allowed = self.problem.allowed
-        budget = allowed.budget if allowed else 0.0
+        budget = allowed.limit if allowed else 0.0
         terms = [
             (share.added / budget) ** 2 * self.x[node][number]
             for node, shares in self.problem.shares.items()

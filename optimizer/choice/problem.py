@@ -264,7 +264,7 @@ class Problem:
         """Return whether a choice keeps within the error budget (``allowed``) and the room for
         packed constants.
         """
-        if self.allowed and expected(self.chosen_shares(chosen)) > self.allowed.budget:
+        if self.allowed and expected(self.chosen_shares(chosen)) > self.allowed.limit:
             return False
         more = sum(self.packed_more(name, chosen.get(name, 0)) for name in self.variants)
         return self.room is None or not more or more <= self.room

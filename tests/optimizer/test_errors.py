@@ -42,6 +42,9 @@ class Said:
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
         return [self.share(node) for node in nodes]
 
+    def gains(self, nodes: Sequence[OpNode]) -> list[float | None]:
+        return [share.gain if share else None for share in self.shares(nodes)]
+
     def share(self, node: OpNode) -> Share | None:
         draw = np.random.default_rng((self.seed, *node.name.encode()))
         gain, known = float(draw.uniform(0.1, 2)), draw.random() > 0.1
@@ -54,8 +57,9 @@ class Said:
 def problem_of(seed: int, budget: float = TOLERANCE) -> Problem:
     """A random graph's problem, with inexact variants."""
     graph, clock = extended_of(random_graph(seed)), Hasty(seed)
-    variants = timed_variants(graph, clock, inexact=True)
-    return Problem.of(graph, variants, clock, allowed=Allowed(TOLERANCE, budget, Said(seed)))
+    allowed = Allowed(TOLERANCE, budget, Said(seed))
+    variants = timed_variants(graph, clock, allowed=allowed)
+    return Problem.of(graph, variants, clock, allowed=allowed)
 
 
 def least(problem: Problem) -> int:
@@ -189,6 +193,7 @@ TWINS: dict[str, Callable[[LoweredGraph], LoweredGraph]] = {
     "without a share": lambda g: replace(g, certificate=None),
     "errors add up to": lambda g: with_proof(g, budget=proof(g).expected / 2),
     "exact kernels": lambda g: with_proof(g, direct=TOLERANCE),
+    "are scaled by": lambda g: with_proof(g, scale=2.0),
     "nothing was measured": lambda g: with_proof(g, measured=None),
     "was measured; the tolerance is": lambda g: with_proof(g, measured=2 * TOLERANCE),
 }

@@ -15,9 +15,10 @@ from libdesc.onednn.native import speeds
 from libdesc.schema import Speed
 from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, Gelu, MatMul, Relu
+from optimizer.choice.errors import Allowed
 from optimizer.joint import timed_variants
 from tests.optimizer.graphs import extended_of
-from tests.optimizer.test_narrow import NETWORKS, Array, Keen, large_net, off, run
+from tests.optimizer.test_narrow import NETWORKS, Array, Keen, Said, large_net, off, run
 from tests.optimizer.test_widen import input_of
 from vtensor import Session
 from vtensor.language.graph import Graph
@@ -189,7 +190,8 @@ def test_slower_bf16_has_no_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = extended_of(g)
 
     def found() -> bool:
-        variants = timed_variants(graph, KeenOnPlanes(1), inexact=True, tolerance=1e-3)
+        allowed = Allowed(1.0, 1.0, Said(1))
+        variants = timed_variants(graph, KeenOnPlanes(1), allowed=allowed)
         return any("bf16+bf16" in str(v.layouts) for listed in variants.values() for v in listed)
 
     assert found()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -10,6 +12,8 @@ import pytest
 
 from tests.pictures.support import HOSTILE
 from tests.pictures.test_pictures import SVG, loads
+from vtensor.benchmark.report import Case
+from vtensor.commands import frontier as command
 from vtensor.pictures.frontier import frontier_picture
 from vtensor.pictures.svg import text_of
 from vtensor.runtime.planning.frontier import Frontier, Point
@@ -100,3 +104,20 @@ def test_names_are_only_names(name: str) -> None:
     assert root.findtext(f"{SVG}text") == f"{text_of(name)}: time against error"
     assert not root.findall(f".//{SVG}script")
     assert not loads(svg)
+
+
+def test_a_peer_without_times_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, common = {"median_s": 2e-3}, {"version": "1", "difference": 0.5}
+    rows = [
+        {"peer": "vtensor", "times": times, **common},
+        {"peer": "fast", "times": times, **common},
+        {"peer": "broken", "times": None, "status": "failed", "reason": "out of paper"},
+    ]
+    monkeypatch.setattr(command, "measure", lambda *_: rows)
+    monkeypatch.setattr(command, "peer_at", lambda _: SimpleNamespace(absent=lambda: None))
+    case, peers = Case("net", Path("net.onnx"), {}), {"fast": "", "broken": ""}
+    [point] = command.measured_peers(case, peers, 1, 2, print)
+    assert (point.name, point.ns, point.error) == ("fast 1", 2e6, 0.5)
+    assert capsys.readouterr().err == "note: broken failed: out of paper\n"

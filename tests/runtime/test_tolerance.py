@@ -161,6 +161,31 @@ def test_a_plan_that_breaks_its_budget_is_solved_again(monkeypatch: Patch) -> No
         assert largest_error(graph, session, strict, 0) <= 1e-4
 
 
+@pytest.mark.parametrize("factor", [1, 4])
+def test_errors_that_cancel_leave_room_for_others(factor: int, monkeypatch: Patch) -> None:
+    """Whole plans show what overstated errors are: as much is approximate as with true ones."""
+    real, graph, tolerance = gains.probed, random_graph(3), 2e-4
+
+    def probed(plan: Any, bindings: Any, nodes: Any) -> dict[str, Any]:
+        pairs = real(plan, bindings, nodes)
+        return {name: tuple((sent, factor * got) for sent, got in p) for name, p in pairs.items()}
+
+    def kernels() -> list[str]:
+        with tuned_session(graph, tolerance) as session, strict_session(graph) as strict:
+            assert largest_error(graph, session, strict, 0) <= tolerance
+            scales.append(proof_of(session).scale if inexact(session) else 1.0)
+            return sorted(node.variant.kernel for node in session.plan.graph.operators)
+
+    scales = list[float]()
+    honest = kernels()
+    monkeypatch.setattr(erring, "probed", probed)
+    with monkeypatch.context() as unscaled:
+        unscaled.setattr(tolerant, "LESS", 0.0)  # errors are never scaled
+        timid = kernels()
+    bold = kernels()
+    assert (timid < honest) == (bold > timid) == (scales[-1] < 1) == (factor > 1)
+
+
 def check_near(session: Session) -> None:
     """Check that the expected error is about the measured one."""
     proof = proof_of(session)

@@ -258,6 +258,28 @@ def test_call_has_a_budget_of_runs_and_packing_is_not_in_it(
                 assert len({*calls()}) == len(calls()) > 0
 
 
+def test_approximate_variants_have_seconds_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def node_ns(node: OpNode, *rest: Any) -> int:
+        spent: Callable[[float], None] = rest[3]
+        spent(1.0)
+        return 5
+
+    monkeypatch.setattr(tuning, "node_ns", node_ns)
+    with Session(network(1), threads=1) as session:
+        graph = session.plan.graph.bare
+    node = next(node for node in graph.operators if node.followers)
+    tuner = tuning.Tuner(Executor.of(1), Preferences(), call_seconds=1.5)
+
+    def times(inexact: bool) -> list[int | None]:
+        variants = [
+            replace(node.variant, kernel=f"{inexact} {number}", inexact=inexact)
+            for number in range(3)
+        ]
+        return [tuner.node(replace(node, variant=v), graph.tensors) for v in variants]
+
+    assert times(False) == times(True) == [5, 5, None]
+
+
 def test_large_constants_are_swept_from_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each run that counts, and only where a plan is tuned."""
     swept, sweep = list[int](), measure._sweep

@@ -140,6 +140,8 @@ def measured_peers(
 ) -> Iterator[PeerPoint]:
     """Yield a point for each peer that is installed and runs the model.
 
+    For a peer that is installed and was not timed, a note on standard error says why.
+
     Args:
         case: the model and its inputs.
         peers: the places of the peers, by name.
@@ -154,7 +156,11 @@ def measured_peers(
         return
     settings = RaceSettings(threads, max(2, min(runs, 10)), PEER_SECONDS, PEER_LIMIT_SECONDS, 0)
     for row in measure([case], present, ["default"], settings, advance):
-        if row["peer"] in present and row["times"]:
+        if row["peer"] not in present:
+            continue
+        if not row["times"]:
+            print(f"note: {row['peer']} {row['status']}: {row['reason']}", file=sys.stderr)
+        else:
             name = f"{row['peer']} {row['version']}"
             yield PeerPoint(name, row["times"]["median_s"] * 1e9, row["difference"])
 
@@ -211,7 +217,7 @@ def _print(frontier: Frontier, name: str) -> None:
             f"{point.ns / 1e6:.3f}",
             f"{point.ns / strict.ns:.2f}",
             f"{point.error:.1e}" if point.forms else "strict",
-            f"{point.expected:.1e}" if point.forms else "",
+            f"{point.expected:.1e}" if point.expected else "",
             f"{point.weights / MEGABYTE:.1f}",
             str(len(point.plan.conversions)),
             f"{sum(point.forms.values())} of {nodes}",

@@ -142,7 +142,8 @@ def _draw_point(
     """
     group = SubElement(root, "g", {"class": "point"})
     forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())
-    off = f"off by {point.error:.1e}, {point.expected:.1e} expected; {forms}"
+    expected = f", {point.expected:.1e} expected" if point.expected else ""
+    off = f"off by {point.error:.1e}{expected}; {forms}"
     kind = point.name if point.precision else f"tolerance {point.name}"
     hint = f"{kind}: {point.ns / 1e6:.3f} ms; {off if forms else 'strict'}"
     SubElement(group, "title").text = text_of(hint)

@@ -23,6 +23,9 @@ FIELDS: Mapping[str, type] = {
     "gap": float,
 }
 
+#: The numbers of a plan's errors, beside the shares of nodes; see ``ErrorProof``.
+_SIZES = ("tolerance", "budget", "direct", "scale")
+
 #: Measurements of errors as a lock file has them: pairs of numbers.
 Pairs = tuple[tuple[float, float], ...]
 
@@ -61,7 +64,7 @@ def errors_row(certificate: Certificate | None) -> dict[str, Any]:
     proof = certificate.errors if certificate is not None else None
     if proof is None or not proof.shares:
         return {}
-    row: dict[str, Any] = {key: getattr(proof, key) for key in ("tolerance", "budget", "direct")}
+    row: dict[str, Any] = {key: getattr(proof, key) for key in _SIZES}
     row |= {"measured": proof.measured} if proof.measured is not None else {}
     return row | {"nodes": [asdict(share) for share in proof.shares]}
 
@@ -74,12 +77,13 @@ def errors_of(row: Table) -> ErrorProof | None:
     """
     if not row.data:
         return None
-    row.only("tolerance", "budget", "direct", "measured", "nodes")
+    row.only(*_SIZES, "measured", "nodes")
     shares = [_share(share) for share in row.tables("nodes")]
     measured = _size(row, "measured") if "measured" in row.data else None
     direct = _size(row, "direct") if "direct" in row.data else 0.0
+    scale = _size(row, "scale") if "scale" in row.data else 1.0
     tolerance, budget = _size(row, "tolerance"), _size(row, "budget")
-    return ErrorProof(tolerance, budget, tuple(shares), measured, direct)
+    return ErrorProof(tolerance, budget, tuple(shares), measured, direct, scale)
 
 
 def _share(row: Table) -> Share:

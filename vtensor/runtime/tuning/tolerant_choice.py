@@ -3,7 +3,8 @@
 One integer program chooses approximate variants together with all others. In it each approximate
 variant uses a part of the error budget, the error that all may cause together. The whole plan is
 then compared with the strict plan. If its error exceeds the tolerance, the program is solved again
-with a smaller budget. Results of exact kernels that were chosen by measured times also differ from
+with a smaller budget; if its error is far smaller than the errors of its nodes together, with
+scaled errors. Results of exact kernels that were chosen by measured times also differ from
 those of the strict plan. This error is measured once and added to the expected error.
 """
 
@@ -19,7 +20,7 @@ from optimizer.constants.observed import observed, without_observed
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from resolver.check_errors import check_errors
-from resolver.errors import expected
+from resolver.errors import Share, expected
 from resolver.lowered import LoweredGraph
 from vtensor.language.graph import Graph
 from vtensor.runtime.recording.plan_bytes import needed_bytes
@@ -34,6 +35,13 @@ ROUNDS = 5
 #: The measured error times this factor must not exceed the tolerance, because inputs that were not
 #: tried may have larger errors.
 MARGIN = 1.25
+
+#: The expected error of a choice is at least this multiple of the measured error of the plan that
+#: scaled the errors of its nodes, because inputs that were not tried may have larger errors.
+SCALE_MARGIN = 1.5
+
+#: Errors are scaled only if that lowers their expected sum at least to this share of it.
+LESS = 0.9
 
 #: The next error budget as a share of the budget that would have fitted the plan that failed.
 BUDGET_CUT = 0.9
@@ -75,22 +83,23 @@ def tolerant(
     if not names or settings.clock is None:
         return []
     meter = meter or Meter(graph, resolved, names, calibrate, workspace)
-    choice = partial(_choice, graph, resolved, passes, tolerance, workspace, meter)
-    within = choice(tolerance / MARGIN, settings)
+    choice = partial(_choice, graph, resolved, passes, workspace, meter)
+    allowed = Allowed(tolerance, tolerance / MARGIN, meter)
+    within = choice(allowed, settings)
     proof = within.certificate.errors if within and within.certificate else None
     if within is None or proof is None:
         return []
-    return [*with_fewer_transforms(within, settings, partial(choice, proof.budget)), within]
+    allowed = replace(allowed, budget=proof.budget, scale=proof.scale)
+    return [*with_fewer_transforms(within, settings, partial(choice, allowed)), within]
 
 
 def _choice(
     graph: Graph,
     resolved: LoweredGraph,
     passes: Sequence[str],
-    tolerance: float,
     workspace: Workspace,
     meter: Meter,
-    budget: float,
+    allowed: Allowed,
     settings: Settings,
 ) -> LoweredGraph | None:
     """Return the fastest choice within the tolerance as a lowered graph.
@@ -101,40 +110,53 @@ def _choice(
         graph: the simplified graph.
         resolved: the lowered graph before passes.
         passes, settings: the names of passes, and their settings.
-        tolerance: the largest error of the results.
         workspace: the memory and threads that plans share.
         meter: measures errors.
-        budget: the error that all approximate variants may cause together in the first solution.
-            Later solutions have a smaller budget.
+        allowed: the tolerance, and the budget and scale of errors of the first solution. Later
+            solutions have a smaller budget or scale.
     """
     room = workspace.max_bytes - needed_bytes(resolved)
     exact = partial(optimise, resolved, passes, settings)
-    for attempt in range(ROUNDS):
-        allowed = Allowed(tolerance, budget, meter)
+    first, fitting, shares = allowed, list[tuple[int, LoweredGraph]](), tuple[Share, ...]()
+    for _ in range(ROUNDS):
         limited = replace(settings, allowed=allowed, room=room, time_limit=SOLVER_SECONDS)
         lowered = optimise(resolved, passes, limited)
-        proof = lowered.certificate.errors if lowered.certificate else None
-        if not lowered.inexact or lowered.certificate is None or proof is None:
-            if attempt:  # the earlier solution's measured error is too large
-                break
-            return None
+        certificate = lowered.certificate
+        proof = certificate.errors if certificate else None
+        if not lowered.inexact or certificate is None or proof is None:
+            if allowed is first:
+                return None
+            break  # the earlier solution's measured error is too large
+        if fitting and proof.shares == shares:  # scaled errors allow no further variant
+            break
+        shares, added = proof.shares, expected(proof.shares)
         measured = meter.whole(lowered)
         proof = replace(proof, measured=measured, direct=meter.direct(exact))
         reached = max(measured * MARGIN, proof.expected)
-        if reached <= tolerance:
-            lowered = replace(lowered, certificate=replace(lowered.certificate, errors=proof))
-            check_errors(lowered, tolerance)
-            return lowered
+        if reached <= allowed.tolerance:
+            lowered = replace(lowered, certificate=replace(certificate, errors=proof))
+            check_errors(lowered, allowed.tolerance)
+            fitting.append((certificate.ns_after or 0, lowered))
+            scaled = SCALE_MARGIN * measured
+            if not 0 < scaled <= LESS * allowed.scale * added:
+                break
+            allowed = replace(allowed, scale=scaled / added)
+            continue
         _log.info(
             "%s: expected an error of %.2g, measured %.2g, allowed %.2g: solving again with less",
             graph.name,
             proof.expected,
             measured,
-            tolerance,
+            allowed.tolerance,
         )
-        budget = BUDGET_CUT * expected(proof.shares) * tolerance / reached
+        budget = BUDGET_CUT * allowed.scale * added * allowed.tolerance / reached
+        allowed = replace(allowed, budget=budget)
+    if fitting:
+        return min(fitting, key=lambda pair: pair[0])[1]
     _log.warning(
-        "%s: no plan kept to the tolerance %g: the plan stays strict", graph.name, tolerance
+        "%s: no plan kept to the tolerance %g: the plan stays strict",
+        graph.name,
+        allowed.tolerance,
     )
     return None
 

@@ -21,8 +21,10 @@ from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.execution.processors import processor
 from vtensor.runtime.tuning.measure import GLANCE, TUNING, Effort, node_ns, signature, transform_ns
 
-#: The seconds that all runs of a call (equal nodes in any variant) may take together. After that no
-#: further variant of the call is measured.
+#: The seconds that all runs of a call (equal nodes in any variant) may take together in exact
+#: variants, and again in approximate ones. After that no further such variant of the call is
+#: measured. Approximate variants are measured last: with one limit for both there would often be
+#: no time left for them.
 CALL_SECONDS = 1.0
 
 #: In short measurements, a run that takes more than this multiple of the call's best time is the
@@ -40,9 +42,10 @@ class Tuner(Clock):
         preferences: the libraries that may run Transforms.
         progress: called with a description of each measurement.
         effort: the settings of the measurement of a node in one variant.
-        call_seconds: the seconds that all runs of a call (equal nodes in any variant) may take
-            together, after which no further variant is measured; None is ``CALL_SECONDS``. In short
-            measurements the time of packing constants counts, too.
+        call_seconds: the seconds that all runs of a call (equal nodes) may take together in exact
+            variants, and again in approximate ones, after which no further such variant is
+            measured; None is ``CALL_SECONDS``. In short measurements the time of packing constants
+            counts, too.
         between: in background work, an executor: a measurement takes one turn in its queue. None
             queues each run of it on ``executor``.
     """
@@ -67,7 +70,7 @@ class Tuner(Clock):
         self._progress = progress
         how = "; large constants cold" if effort.cold else f"; {effort.seconds} s a variant"
         self._timings = Timings(environment(executor.threads) + how)
-        self._spent: dict[str, float] = {}
+        self._spent: dict[tuple[str, bool], float] = {}
         self._failed: set[tuple[str, str]] = set()
         self._best: dict[str, int] = {}
 
@@ -110,7 +113,8 @@ class Tuner(Clock):
     def _measured(
         self, node: OpNode, values: Mapping[str, VTensor], call: str, way: str
     ) -> int | None:
-        if self._spent.get(call, -1.0) >= self._call_seconds:
+        limited = call, node.variant.inexact
+        if self._spent.get(limited, -1.0) >= self._call_seconds:
             return None
         self._say(f"{node.op_name} {node.name} on {node.variant.library}: {way}")
         runs, begin = list[float](), time.monotonic()
@@ -124,7 +128,7 @@ class Tuner(Clock):
             return None
         finally:
             seconds = sum(runs) if self._effort is TUNING else time.monotonic() - begin
-            self._spent[call] = self._spent.get(call, 0.0) + seconds
+            self._spent[limited] = self._spent.get(limited, 0.0) + seconds
         self._best[call] = min(ns, self._best.get(call, ns))
         (self._timings.note if self._effort is GLANCE else self._timings.put)(call, way, ns)
         return ns

@@ -80,9 +80,7 @@ class Meter:
         if asked:
             names = {node.name for node in asked}
             self._measure_inputs(names)
-            if more := names - self._probes.keys():
-                plan = self._plan(_delivering(self._strict, self._observed))
-                self._probes |= probed(plan, self._bindings(plan, SEED), more)
+            self._probe(names)
         by_node = dict[str, list[OpNode]]()
         for node in asked:
             by_node.setdefault(node.name, []).append(node)
@@ -91,6 +89,11 @@ class Meter:
             for node in variants:
                 self._known[self._key(node)] = self._share(node, strict)
         return [self._known[self._key(node)] for node in nodes]
+
+    def gains(self, nodes: Sequence[OpNode]) -> list[float | None]:
+        """Return the error amplification of each node; None if it cannot be measured."""
+        self._probe({node.name for node in nodes})
+        return [_gain(self._probes.get(node.name, ())) for node in nodes]
 
     def whole(self, lowered: LoweredGraph) -> float:
         """Return the largest error of a lowered graph's results, relative to the largest element.
@@ -121,12 +124,12 @@ class Meter:
 
     def _share(self, node: OpNode, strict: Mapping[str, Array] | None) -> Share | None:
         probes = self._probes.get(node.name, ())
-        node_results = self._node_results(node) if probes and strict is not None else None
-        if node_results is None or strict is None or any(sent <= 0 for sent, _ in probes):
+        gain = _gain(probes) if strict is not None else None
+        node_results = self._node_results(node) if gain is not None else None
+        if node_results is None or strict is None or gain is None:
             return None
         trials = tuple(norms(strict[name], node_results[name]) for name in strict)
         error = max(relative(*trial) for trial in trials)
-        gain = max(arrived / sent for sent, arrived in probes)
         if not np.isfinite(error * gain):
             return None
         return Share(node.name, node.variant.kernel, error, gain, trials, probes)
@@ -143,6 +146,12 @@ class Meter:
         return self._results(
             plan, bound_memory(plan, {n: self._node_inputs[n] for n in plan.graph.inputs})
         )
+
+    def _probe(self, names: Collection[str]) -> None:
+        """Probe the nodes of these names that were not probed yet."""
+        if more := {*names} - self._probes.keys():
+            plan = self._plan(_delivering(self._strict, self._observed))
+            self._probes |= dict.fromkeys(more, ()) | probed(plan, self._bindings(plan, SEED), more)
 
     def _measure_inputs(self, nodes: Collection[str]) -> None:
         """Note the inputs that nodes have in a run of the strict plan.
@@ -201,6 +210,15 @@ class Meter:
             if array is not None and array.shape == shape and seed in (SEED, WHOLE_SEEDS[0]):
                 feeds[name] = array
         return bound_memory(plan, feeds)
+
+
+def _gain(probes: Probes) -> float | None:
+    """Return the largest measured error amplification; None if a probe sent no error, or there is
+    none.
+    """
+    if not probes or any(sent <= 0 for sent, _ in probes):
+        return None
+    return max(arrived / sent for sent, arrived in probes)
 
 
 def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
