@@ -28,27 +28,25 @@ public:
     }
 
 private:
-    // The places are found in the row of the last axis, and then divided into indices from there.
+    // A row along the last axis has the other indices in common.
     void run(void *const *slots) const override {
         const auto *src = static_cast<const Element *>(slots[0]);
+        Index *const indices = numbers(slots, 1);
         const auto rank = static_cast<Index>(shape_.size());
+        const Index width = rank == 0 ? 1 : shape_[rank - 1];
         Index found = 0;
-        if (rank == 0) {
-            numbers(slots, 2)[0] = src[0] == Element(0) ? 0 : 1;
-            return;
+        for (Index begin = 0, row = 0; begin < size_; begin += width, ++row) {
+            const Index before = found;
+            for (Index i = 0; i < width; ++i) {
+                if (rank > 0) indices[(rank - 1) * size_ + found] = i;
+                found += src[begin + i] == Element(0) ? 0 : 1;
+            }
+            for (Index axis = rank - 1, rest = row; axis-- > 0; rest /= shape_[axis])
+                std::fill(indices + axis * size_ + before, indices + axis * size_ + found,
+                          rest % shape_[axis]);
         }
-        Index *const last = numbers(slots, 1) + (rank - 1) * size_;
-        for (Index place = 0; place < size_; ++place) {
-            last[found] = place;
-            found += src[place] == Element(0) ? 0 : 1;
-        }
-        for (Index axis = 0, inner = size_; axis < rank; ++axis) {
-            if (size_ == 0) break;
-            inner /= shape_[axis];
-            Index *row = numbers(slots, 1) + axis * size_;
-            for (Index i = 0; i < found; ++i) row[i] = last[i] / inner % shape_[axis];
-            std::fill(row + found, row + size_, 0);
-        }
+        for (Index axis = 0; axis < rank; ++axis)
+            std::fill(indices + axis * size_ + found, indices + (axis + 1) * size_, 0);
         numbers(slots, 2)[0] = found;
     }
 

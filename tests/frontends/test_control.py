@@ -203,7 +203,7 @@ def test_a_sequence_of_known_tensors_is_gone() -> None:
         same_as_runtime(session, proto, {"x": f32(3)}, 0)
 
 
-def test_a_sequence_that_a_loop_fills_is_one_of_a_session() -> None:
+def test_a_sequence_that_a_loop_fills_is_no_value_of_a_graph() -> None:
     proto = model(decided_by_data(SEQUENCES["a sequence that a loop fills"], "3"))
     with pytest.raises(EdgesNeeded, match="sequences, optional values or maps"):
         load_onnx(proto)

@@ -10,7 +10,7 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from vtensor.errors import UnsupportedOperatorError
-from vtensor.frontends.calls import domain_of
+from vtensor.frontends.calls import domain_of, graphs_of
 from vtensor.frontends.control import DECIDING
 from vtensor.frontends.edges.kinds import (
     ML,
@@ -26,7 +26,7 @@ from vtensor.frontends.edges.kinds import (
 from vtensor.frontends.edges.sequences import Sequences
 from vtensor.frontends.edges.steps import STEPS
 from vtensor.frontends.edges.texts import number_of
-from vtensor.frontends.network import graphs_of, reads_of
+from vtensor.frontends.network import reads_of
 from vtensor.frontends.tensors import sizes_of
 from vtensor.language.operators import OPERATORS
 from vtensor.language.process.interrupts import pass_signals
