@@ -6,6 +6,11 @@ BIN := $(VENV)/bin
 WORKERS ?= -n 2 --dist worksteal
 NATIVE := $(shell find native -type f 2>/dev/null)
 
+# The sources are checked while native code is compiled, which by itself does not fill all cores to
+# its end. Ninja counts jobs of its own.
+MAKEFLAGS += --jobs=2
+unexport MAKEFLAGS
+
 .PHONY: run eval test test-all lint format wheel clean
 
 run: $(VENV)/installed
@@ -15,19 +20,19 @@ run: $(VENV)/installed
 eval: $(VENV)/evaluated
 	$(BIN)/python -m eval $(ARGS)
 
-test: lint
+test: lint $(VENV)/installed
 	$(BIN)/python -m pytest -q $(WORKERS)
 
-test-all: lint
+test-all: lint $(VENV)/installed
 	VTENSOR_TEST_ALL=1 $(BIN)/python -m pytest -q $(WORKERS)
 
-lint: $(VENV)/installed
+lint: $(VENV)/needs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-format: $(VENV)/installed
+format: $(VENV)/needs
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -38,15 +43,18 @@ wheel: $(VENV)/installed
 	$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .ci/onnxruntime
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/repair build/wheel/*.whl dist
 
+# What building, running and testing need.
+$(VENV)/needs: pyproject.toml .ci/needs
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python .ci/needs | $(BIN)/python -m pip install --quiet --requirement /dev/stdin
+	touch $@
+
 # An editable install, so that Python sees the sources; it is made again when what it builds from changes.
 # It builds with what the environment holds, no environment that is new each time: then only files
 # that have changed are compiled, and the wheel shares what is compiled.
-$(VENV)/installed: pyproject.toml $(NATIVE)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python .ci/build_needs | xargs $(BIN)/python -m pip install --quiet
+$(VENV)/installed: $(VENV)/needs pyproject.toml $(NATIVE)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
-	$(BIN)/python -m pip install --quiet "vtensor-layouts[test]"
 	touch $@
 
 # What VTensor is compared with, as far as it installs here.

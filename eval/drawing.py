@@ -13,6 +13,8 @@ COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999"),
     "#882255",
 )
+#: The letters for which a legend has room in a row, of which five are an entry's colour.
+LETTERS = 110
 #: The part of a group's width that its bars take together.
 WIDTH = 0.8
 
@@ -56,6 +58,7 @@ def bars(
     width: float = 0.0,
     begin: float = -WIDTH / 2,
     colours: Sequence[str] = COLOURS,
+    intervals: Mapping[str, Sequence[tuple[float, float] | None]] | None = None,
     **about: str,
 ) -> None:
     """Draw bars for each group, one for each series; None leaves a gap.
@@ -68,6 +71,8 @@ def bars(
             side. The distance of two groups is 1.
         begin: the left edge of a group's first bar, relative to the group's middle.
         colours: a colour for each series.
+        intervals: for series whose bars stand side by side, the ends of the interval that a line
+            shows on each bar, by the series' name; None draws no line.
         about: arguments of ``axes.set``, such as ``title`` and ``ylabel``.
     """
     bottom, stacked = [0.0] * len(groups), bool(width)
@@ -78,6 +83,9 @@ def bars(
         xs = [index + shift for index in range(len(groups))]
         colour = colours[place % len(colours)]
         axes.bar(xs, heights, width, bottom, align="edge", label=label, color=colour, linewidth=0)
+        for x, ends in zip(xs, (intervals or {}).get(label, ()), strict=False):
+            if ends is not None:
+                axes.vlines(x + width / 2, *ends, color="black", linewidth=0.8)
         if stacked:
             bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
     many = len(groups) > 6
@@ -97,5 +105,6 @@ def legend(axes: Any, *others: Any) -> None:
     """Add a legend above a panel, for the series of ``axes`` and of ``others`` in this panel."""
     pairs = [panel.get_legend_handles_labels() for panel in (axes, *others)]
     handles, labels = ([entry for pair in pairs for entry in pair[side]] for side in (0, 1))
-    look = {"fontsize": "small", "frameon": False, "ncols": 5, "borderaxespad": 0.2}
+    columns = max(1, min(len(labels), LETTERS // (5 + max(map(len, labels)))))
+    look = {"fontsize": "small", "frameon": False, "ncols": columns, "borderaxespad": 0.2}
     axes.legend(handles, labels, loc="lower right", bbox_to_anchor=(1, 1), **look)

@@ -68,6 +68,7 @@ class Scope:
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.
         peers: time other engines, too.
+        frameworks: among them TensorFlow, PyTorch and MNN, which take minutes to load.
         only: names to which ``eval.narrow`` and ``eval.figures.latency`` are restricted; empty is
             all.
         threads: the number of threads of a run.
@@ -77,7 +78,7 @@ class Scope:
     name: str = "default"
     networks: tuple[str, ...] = NAMES
     size: int | None = None
-    caps: tuple[str, ...] = ("sse41", "avx2", "avx512", "max")
+    caps: tuple[str, ...] = ("sse41", "avx2", "max")
     mixes: tuple[str, ...] = ("onednn", "tensorflow", "elementwise")
     all_mixes: tuple[str, ...] = ("sse41", "max")
     batches: tuple[int, ...] = (1, 2, 4, 8)
@@ -92,6 +93,7 @@ class Scope:
     fresh: int = 3
     repeats: int = 5
     peers: bool = True
+    frameworks: bool = False
     only: tuple[str, ...] = ()
     threads: int = 0
     seed: int = 0
@@ -107,12 +109,14 @@ class Scope:
 
 FULL = Scope(
     name="full",
+    caps=("sse41", "avx2", "avx512", "max"),
     all_mixes=("sse41", "avx2", "avx512", "max"),
     batches=(1, 2, 4, 8, 16, 32),
     batch_caps=("sse41", "max"),
     batch_networks=NAMES,
     tuned_networks=NAMES,
     every_model=True,
+    frameworks=True,
     seconds=300.0,
     runs=1000,
     repeats=25,

@@ -7,8 +7,9 @@ saved, both results are compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -52,11 +53,27 @@ def _normalized(read: Read, x: Array, scale: Array, *bias: Array) -> Array:
     return result + bias[0] if bias else result
 
 
+def _reduction(function: Callable[..., Any]) -> Computes:
+    def compute(read: Read, x: Array, *axes: Array) -> Array:
+        listed = axes[0].tolist() if axes else read("axes", None)
+        if not listed and read("noop_with_empty_axes", 0):
+            return x
+        keeps = bool(read("keepdims", 1))
+        found = function(x, axis=tuple(listed) if listed else None, keepdims=keeps)
+        return np.asarray(found).astype(x.dtype)
+
+    return compute
+
+
 _NAMED: Mapping[str, Computes] = {
     "MatMul": _product,
     "Gemm": _gemm,
     "Softmax": _softmax,
     "LayerNormalization": _normalized,
+    "ReduceMax": _reduction(np.max),
+    "ReduceMin": _reduction(np.min),
+    "ReduceProd": _reduction(np.prod),
+    "ReduceSum": _reduction(np.sum),
 }
 for _name, _function in _NAMED.items():
     pure(_function, f"{__name__}:{_name}")

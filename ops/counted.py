@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import wide
 from ptensor import Layout, PTensor
@@ -88,6 +89,11 @@ class NonZero:
         return outputs
 
 
+@invoker("NonZero", library="eigen", dtypes={"x": eigen.FOUND})
+def eigen_nonzero(ctx: Context, op: NonZero, *tensors: VTensor) -> Routine:
+    return eigen.nonzero(tensors, op.order)
+
+
 @definition("NonZero", orders=_in_order)
 def nonzero(ctx: Context, op: NonZero, x: PTensor, indices: PTensor, count: PTensor) -> None:
     data = x.data()
@@ -138,6 +144,11 @@ class Select:
         outputs = VTensor(x.dtype, sizes, ctx.output(0)), _count(ctx, 1)
         ctx.dispatch(self, [x, condition], [*outputs])
         return outputs
+
+
+@invoker("Select", library="eigen", dtypes={"x": eigen.MOVED, "condition": ["bool"]})
+def eigen_select(ctx: Context, op: Select, *tensors: VTensor) -> Routine:
+    return eigen.select(tensors, op.order, op.axis)
 
 
 @definition("Select", orders=_in_order, dtypes={"condition": ["bool"]})
@@ -202,6 +213,11 @@ class Unique:
         outputs = VTensor(x.dtype, sizes, ctx.output(0)), *numbers, _count(ctx, 4)
         ctx.dispatch(self, [x], [*outputs])
         return outputs
+
+
+@invoker("Unique", library="eigen", dtypes={"x": eigen.FOUND})
+def eigen_unique(ctx: Context, op: Unique, *tensors: VTensor) -> Routine:
+    return eigen.unique(tensors, op.order, op.axis, op.sorted)
 
 
 @definition("Unique", orders=_in_order)
@@ -278,6 +294,12 @@ class NonMaxSuppression:
         outputs = VTensor("s64", sizes, ctx.output(0)), _count(ctx, 1)
         ctx.dispatch(self, [boxes, scores], [*outputs])
         return outputs
+
+
+@invoker("NonMaxSuppression", library="eigen", dtypes={"boxes": ["f32"], "scores": ["f32"]})
+def eigen_suppression(ctx: Context, op: NonMaxSuppression, *tensors: VTensor) -> Routine:
+    numbers = op.most, op.iou_threshold, op.score_threshold, op.center_point_box
+    return eigen.suppression(tensors, *numbers)
 
 
 @definition("NonMaxSuppression")

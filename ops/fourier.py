@@ -156,13 +156,16 @@ def dft(ctx: Context, op: DFT, x: PTensor, y: PTensor) -> None:
 
 
 def _frame_names(node: Naming) -> None:
-    node.name("x0", "N T part")
+    node.name("x0", "N T" if node.rank("x0") == 2 else "N T part")
     node.name("x2", "tap")
     node.name("y0", "N frame bin part")
 
 
 def _read_frames(node: NodeReader) -> VTensor:
-    x = node.input(0, "N T part")
+    is_real = len(node.input(0).dims) == 2
+    x = node.input(0, "N T" if is_real else "N T part")
+    if is_real:
+        x = node.reshape(x, {**x.dims, "part": 1})
     window = [node.input(2, "tap")] if node.has(2) else []
     if not window and not node.has(3):
         raise node.refuse("neither a window nor frame_length is given")

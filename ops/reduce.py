@@ -13,6 +13,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, NUMBERS, Array, highest, lowest, wide
 from libdesc.numpy.casts import stored
 from libdesc.routine import Routine
+from ops._layers_ahead import LAYERS
 from ops._names import axes_of
 from ops._normalizations import positions, without
 from ops._places import one_output
@@ -146,7 +147,8 @@ def reduction(
         source = f"Source: ONNX operator {onnx_name}, opset {opset}.\n    "
         cls.__doc__ = f"{cls.__doc__}\n\n{shared.rstrip()}\n\n    {source}"
         write = write_reduction(onnx_name, since)
-        onnx = Spelling(onnx_name, 1, read, _names(since), write=write)
+        ahead = LAYERS.get(onnx_name)
+        onnx = Spelling(onnx_name, 1, read, _names(since), write=write, ahead=ahead)
         dims, traits = {"x": "*", "y": "*"}, [Cost(cost), *([Moves()] * (dtypes is ORDERED))]
         return operator(name, dims=dims, holds=holds, onnx=onnx, traits=traits)(cls)
 

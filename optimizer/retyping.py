@@ -141,6 +141,7 @@ def fastest(
     op: object,
     inputs: Sequence[VTensor],
     outputs: Sequence[VTensor],
+    written: Sequence[VTensor] | None = None,
 ) -> int | None:
     """Return the estimated nanoseconds of a node's fastest native kernel; None if there is none.
 
@@ -151,12 +152,14 @@ def fastest(
         estimate: declared rates, and the libraries that may be used.
         node: the node, for preferences.
         op, inputs, outputs: the call, in the types that are of interest.
+        written: the outputs in the types that memory gets; None if these are the same.
     """
     able = kernels(node.name, op, inputs, outputs, estimate.preferences)
     info = info_of(op)
     if info.light or info.structural:
         return 0 if any(True for _ in able) else None
-    numbers = [[_numbered(value) for value in values] for values in (inputs, outputs)]
+    operands = (inputs, outputs if written is None else written)
+    numbers = [[_numbered(value) for value in values] for values in operands]
     call = substituted(op, number_of)
     return min((estimate.call(library, call, *numbers) for library in able), default=None)
 

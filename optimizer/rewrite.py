@@ -34,6 +34,7 @@ from vtensor.language.records import dataclass, replace
 from vtensor.language.rules import Apply, Hole, Match, Named, Number, Pattern, Rule
 from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
 from vtensor.language.tensor import CPU, Option, VTensor
+from vtensor.language.traits import Encodes
 
 #: The element types of integers for which libraries have kernels of their own.
 BYTES = ("s8", "u8")
@@ -185,10 +186,13 @@ class _Rewriting:
         """Return whether ``new`` has a product of integers that takes longer than the match's
         products of numbers and the conversions of their operands; note it then.
 
-        Times are estimates by declared speeds.
+        Times are estimates by declared speeds. What only scales, bounds or quantizes a product is
+        fused to that of integers, which then stores bytes; that of numbers is quantized by a step.
         """
         values, constants = ChainMap(new.values, self.graph.values), self.graph.constants
         of_match = [self.graph.nodes[name] for name in met.nodes]
+        result = values[new.root.outputs[0]]
+        stored = self._stored(new.root)
         products = [node for node in new.nodes if info_of(node.op).product]
         bytewise = any(values[node.inputs[0]].dtype in BYTES for node in products)
         if not self.timed or not bytewise:
@@ -200,9 +204,11 @@ class _Rewriting:
             if values[source].dtype in BYTES and source not in constants
             for dtype in [values[node.outputs[0]].dtype]
         ]
+        if stored != result.dtype:
+            conversions.append(conversion(self.estimate, result, result.dtype, stored))
         wide, narrow = (
-            [self._ns(node, values) for node in nodes if info_of(node.op).product]
-            for nodes in (of_match, products)
+            [self._ns(node, values, dtype) for node in nodes if info_of(node.op).product]
+            for nodes, dtype in ((of_match, result.dtype), (products, stored))
         )
         if None in wide or None in narrow:
             return False
@@ -216,9 +222,26 @@ class _Rewriting:
         )
         return True
 
-    def _ns(self, node: Node, values: Mapping[str, VTensor]) -> int | None:
+    def _stored(self, node: Node) -> str:
+        """Return the element type in which a node's result is stored, if the light operators that
+        alone read it, up to a quantization, are fused to it.
+        """
+        dtype, reader = (
+            self.graph.values[node.outputs[0]].dtype,
+            self.readers.alone(node.outputs[0]),
+        )
+        while reader is not None and (info := info_of(reader.op)).light:
+            encodes, result = info.trait(Encodes), reader.outputs[0]
+            if encodes is not None:
+                return dtype if encodes.back else self.graph.values[result].dtype
+            reader = self.readers.alone(result)
+        return dtype
+
+    def _ns(self, node: Node, values: Mapping[str, VTensor], stored: str) -> int | None:
+        """Return the estimated nanoseconds of a node whose results are stored in a type."""
         inputs, outputs = ([values[n] for n in names] for names in (node.inputs, node.outputs))
-        return fastest(self.estimate, node, node.op, inputs, outputs)
+        written = [VTensor.as_known(stored, dict(value.dims), value.option) for value in outputs]
+        return fastest(self.estimate, node, node.op, inputs, outputs, written)
 
     def _is_native(self, node: Node, values: Mapping[str, VTensor]) -> bool:
         """Return whether an allowed library has native code for an operator; for a node on narrow

@@ -13,6 +13,7 @@ import typer
 
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
+from eval.figures.latency import ends_of
 from eval.figures.paper import paper
 from eval.figures.timing import Gain, batch_groups, gain, groups, mean_gain
 from eval.figures.timing import measure as measure_groups
@@ -99,8 +100,10 @@ def plot(found: Gains, batches: list[int], store: Store, cap: str) -> None:
             name: [gained.median * 100 if (gained := row.get(batch)) else None for batch in batches]
             for name, row in found.items()
         }
+        ends = {name: [ends_of(row.get(batch)) for batch in batches] for name, row in found.items()}
         names = [f"batch {batch}" for batch in batches]
-        bars(axes, names, series, title=f"{cap}: gain of ewo", ylabel="% of the baseline")
+        about = f"{cap}: gain of ewo, with its interval"
+        bars(axes, names, series, intervals=ends, title=about, ylabel="% of the baseline")
 
 
 if __name__ == "__main__":

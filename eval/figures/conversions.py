@@ -40,7 +40,7 @@ AWARE, RESOLVED, PAPERS = "(a) aware", "(b) resolver", "(d) + EWO"
 #: The objective of EWO: the bytes that Transforms move, where identical Transforms count once.
 OBJECTIVE = "shared"
 #: The engines between which each part of VTensor saves time, in this order.
-STEPS = ("baseline", "none", "lho", "ewo")
+STEPS = ("baseline", "none", "ewo")
 
 __all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
 
@@ -126,8 +126,8 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
     """Return by network, and then by part of VTensor, the time that the part saves.
 
     A saved time is a share of the baseline's: the median over pairs of turns, with its confidence
-    interval. The parts are ``DLR`` (the resolver), ``LHO``, ``EWO``, ``LOO`` (LHO and EWO
-    together) and ``all three``.
+    interval. The parts are ``DLR`` (the resolver), ``LOO`` (LHO and EWO) and ``all
+    three``.
     """
     rows = [row for row in timings(store).rows(batch=1, cap=cap, mix=mix) if row["runs"]]
     by = {(row["network"], row["engine"]): row for row in rows}
@@ -135,14 +135,8 @@ def gained(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, dict[st
     for name in dict.fromkeys(network for network, _ in by):
         steps = [by[name, level] for level in STEPS if (name, level) in by]
         if len(steps) == len(STEPS):
-            base, none, lho, ewo = turn_times(steps)
-            saved = {
-                "DLR": base - none,
-                "LHO": none - lho,
-                "EWO": lho - ewo,
-                "LOO": none - ewo,
-                "all three": base - ewo,
-            }
+            base, none, ewo = turn_times(steps)
+            saved = {"DLR": base - none, "LOO": none - ewo, "all three": base - ewo}
             shares[name] = {part: interval(seconds / base, 0) for part, seconds in saved.items()}
     return shares
 
@@ -152,10 +146,16 @@ def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[
 
     Level (a) is layout-aware, level (d) is after EWO.
     """
-    rows = store.table(NAME, KEY).rows(cap=cap, mix=mix)
-    by = {(row["network"], row["level"]): row["transforms"] for row in rows}
-    names = dict.fromkeys(network for network, _ in by)
-    return {n: (by[n, AWARE], by[n, PAPERS]) for n in names if (n, PAPERS) in by}
+    found = numbers(store, cap, mix).items()
+    return {name: (row[AWARE], row[PAPERS]) for name, row in found if PAPERS in row}
+
+
+def numbers(store: Store, cap: str, mix: str) -> dict[str, dict[str, int]]:
+    """Return the number of conversions of a run, by network and then by level."""
+    by_network: dict[str, dict[str, int]] = {}
+    for row in store.table(NAME, KEY).rows(cap=cap, mix=mix):
+        by_network.setdefault(row["network"], {})[row["level"]] = row["transforms"]
+    return by_network
 
 
 def _agreement(store: Store) -> str:
@@ -188,7 +188,7 @@ def _agreement(store: Store) -> str:
 def _gains(store: Store) -> Iterator[str]:
     """Yield, for each cap on the instruction set, a table and a plot of the time that is saved.
 
-    They have the share of the baseline's time that each of DLR, LHO and EWO saves, and the numbers
+    They have the share of the baseline's time that DLR and LOO save, and the numbers
     of conversions before and after these parts.
     """
     seen = list(dict.fromkeys(row["cap"] for row in timings(store)))
@@ -257,15 +257,24 @@ def plot_gains(
         cap: the cap on the instruction set.
     """
     with drawn(store.folder / f"gained_{cap}") as [axes]:
+        shown_parts = ("LOO", "all three")
         series = {
-            part: [100 * share[part].value for share in found.values()]
-            for part in ("LOO", "all three")
+            part: [100 * share[part].value for share in found.values()] for part in shown_parts
+        }
+        ends = {
+            part: [(100 * share[part].low, 100 * share[part].high) for share in found.values()]
+            for part in shown_parts
         }
         title, label = f"{cap}, tensorflow", "% of the baseline gained"
-        bars(axes, list(found), series, title=title, ylabel=label)
+        bars(axes, list(found), series, intervals=ends, title=title, ylabel=label)
         other = axes.twinx()
         dots = [less[name][0] - less[name][1] if name in less else None for name in found]
         other.plot(range(len(found)), dots, "kD", markersize=4, label="conversions removed")
+        low, high = axes.get_ylim()
+        if high > 0:  # both axes have their 0 at the same height
+            most = other.get_ylim()[1]
+            other.set_ylim(most * low / high, most)
+            other.set_yticks([tick for tick in other.get_yticks() if 0 <= tick <= most])
         other.set_ylabel("conversions removed")
         legend(axes, other)
 

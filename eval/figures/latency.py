@@ -271,16 +271,24 @@ def plot(found: Found, store: Store) -> None:
     with drawn(store.folder / "latency", panels=len(caps)) as panels:
         for axes, cap in zip(panels, caps, strict=True):
             names = list(next(inner for (of_cap, _), inner in found.items() if of_cap == cap))
-            series = {
-                mix: [_height(found[cap, mix].get(name, {}).get("ewo")) for name in names]
+            of_mix = {
+                mix: [found[cap, mix].get(name, {}).get("ewo") for name in names]
                 for mix in MIXES
                 if (cap, mix) in found
             }
-            bars(axes, names, series, title=f"{cap}: gain of ewo", ylabel="% of the baseline")
+            series = {mix: [*map(_height, gains)] for mix, gains in of_mix.items()}
+            ends = {mix: [*map(ends_of, gains)] for mix, gains in of_mix.items()}
+            about = f"{cap}: gain of ewo, with its interval"
+            bars(axes, names, series, intervals=ends, title=about, ylabel="% of the baseline")
 
 
 def _height(one: Gain | None) -> float | None:
     return one.median * 100 if one else None
+
+
+def ends_of(one: Gain | None) -> tuple[float, float] | None:
+    """Return both ends of a gain's interval, in percent; None if there is no gain."""
+    return (one.low * 100, one.high * 100) if one else None
 
 
 if __name__ == "__main__":

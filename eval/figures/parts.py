@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import typer
 
-from eval.drawing import COLOURS, drawn
+from eval.drawing import COLOURS, drawn, legend
 from eval.experiment import Scope, Store, command
 from eval.figures.timing import caps
 from eval.markdown import milliseconds, percent, picture, table, told
@@ -28,6 +28,8 @@ TITLE = "Where the difference comes from"
 KEY = ("network", "cap", "mix", "level", "threads")
 #: VTensor with the paper's passes, and with every pass.
 LEVELS = ("ewo", "all")
+#: The mix of libraries in which both levels are taken apart; in others it is the first.
+PAPERS = "tensorflow"
 #: The caps that are explained: the paper's machine, and the next one.
 CAPS = ("sse41", "avx2", "max")
 
@@ -39,17 +41,21 @@ def measure(scope: Scope, store: Store) -> None:
         for network in scope.networks:
             for mix in scope.mixes if cap in CAPS else ():
                 about = {"network": network, "cap": cap, "mix": mix, "threads": scope.threads}
-                if store.missing(kept, [{**about, "level": level} for level in LEVELS]):
+                if store.missing(kept, [{**about, "level": level} for level in _levels(mix)]):
                     todo.append((cap, network, mix))
     for count, (cap, network, mix) in enumerate(todo):
         if store.late:
             return
         store.advance(f"parts of {network}, {cap}, {mix}", count, len(todo))
-        numbers = scope.size or 0, scope.threads, scope.pairs, scope.seconds
-        arguments = (cap, network, mix, ",".join(LEVELS), *map(str, numbers))
+        numbers = scope.size or 0, scope.threads, scope.pairs, scope.seconds / 3
+        arguments = (cap, network, mix, ",".join(_levels(mix)), *map(str, numbers))
         rows = list[Row]()
         run_process("eval.figures.parted", arguments, rows.append)
         kept.add({**row, "threads": scope.threads} for row in rows)
+
+
+def _levels(mix: str) -> Sequence[str]:
+    return LEVELS if mix == PAPERS else LEVELS[:1]
 
 
 def section(store: Store) -> Iterator[str]:
@@ -81,8 +87,26 @@ def off(row: Row) -> float:
     return round(abs(float(parts) - float(median)), 6)
 
 
-def _line(row: Row) -> Sequence[object]:
+def cells(store: Store, cap: str, mix: str | None = None) -> list[Row]:
+    """Return the rows of the paper's passes under a cap; of one mix, or of all."""
+    rows = store.table(NAME, KEY).rows(cap=cap, level=LEVELS[0])
+    return [row for row in rows if mix in (None, row["mix"])]
+
+
+def converting_ns(row: Row) -> tuple[float, float]:
+    """Return the nanoseconds of conversions in a run of the baseline, and in one of VTensor."""
     before, after = row["converting_ns"]
+    return float(before), float(after)
+
+
+def converting(row: Row) -> tuple[float, float]:
+    """Return the shares of both runs that conversions take."""
+    before, after = converting_ns(row)
+    return before / row["before_ns"], after / row["after_ns"]
+
+
+def _line(row: Row) -> Sequence[object]:
+    before, after = converting(row)
     return [
         f"{row['network']}, {row['level']}",
         row["pairs"],
@@ -90,8 +114,8 @@ def _line(row: Row) -> Sequence[object]:
         milliseconds((row["after_ns"] - row["before_ns"]) / 1e9),
         percent(off(row)),
         *(milliseconds(ns / 1e9) for ns in row["parts_ns"].values()),
-        percent(before / row["before_ns"]),
-        percent(after / row["after_ns"]),
+        percent(before),
+        percent(after),
     ]
 
 
@@ -132,9 +156,12 @@ def plot(rows: Sequence[Row], store: Store, name: str) -> None:
         whole = [100 * (row["after_ns"] / row["before_ns"] - 1) for row in rows]
         axes.plot(places, whole, "kD", markersize=4, label="all together")
         axes.axhline(0, color="black", linewidth=0.8)
-        axes.set_xticks(places, [row["network"] for row in rows], rotation=30, ha="right")
+        turned = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+        axes.set_xticks(places, [row["network"] for row in rows], **turned)
         axes.set_ylabel("% of the baseline's time")
-        axes.legend(fontsize=7, ncols=3)
+        axes.grid(axis="y", color="0.9")
+        axes.spines[["top", "right"]].set_visible(False)
+        legend(axes)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ KEY = ("network", "batch", "size", "cap", "mix", "engine", "threads")
 #: The mixes of libraries; ``eval/mixes.py`` defines them.
 MIXES = ("onednn", "tensorflow", "elementwise")
 #: VTensor's levels; ``ewo`` is the paper's: LHO, EWO, LHO.
-LEVELS = ("none", "lho", "ewo", "all")
+LEVELS = ("none", "ewo", "all")
 #: Names of engines: those of most groups; the first of the group on oneDNN without a cap; and a
 #: session with its defaults.
 PAIR, COMPARED, SESSION = ("baseline", "ewo"), ("baseline", "ewo", "all"), "session"
@@ -115,14 +115,18 @@ def groups(scope: Scope) -> list[Group]:
     and no cap, it has the peers as well. The scope's ``only`` has names of networks, caps and
     mixes: of each of the three of which it has a name, only what it names is timed.
     """
-    wanted = []
+    wanted, others = [], list[str]()
+    if scope.peers:
+        others = [name for name in peers() if scope.frameworks or name in PEERS]
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
         for network in scope.networks:
             for mix in mixes:
-                engines = ("baseline", *LEVELS) if mix == "tensorflow" else PAIR
+                engines: tuple[str, ...] = PAIR
+                if mix == "tensorflow":
+                    engines = ("baseline", *LEVELS)
                 if (cap, mix) == ("max", "onednn"):
-                    engines = (*COMPARED, SESSION, *(peers() if scope.peers else ()))
+                    engines = (*COMPARED, SESSION, *others)
                 wanted.append(Group(network, 1, cap, mix, engines))
     for name in ("network", "cap", "mix"):
         if named := {getattr(group, name) for group in wanted} & {*scope.only}:

@@ -111,6 +111,9 @@ def randoms(number: int = COUNT) -> list[str]:
 def section(store: Store) -> Iterator[str]:
     """Yield the tables over networks and over random problems, and the picture."""
     yield told(__doc__)
+    runs = store.table(NAME, KEY).runs
+    if any(run["machine"].get("load_average", 0) > 1 for run in runs):
+        yield "Other programs ran when this was measured: the processor's time of solvers is rough."
     kept = [row for row in store.table(NAME, KEY) if "failed" not in row]
     failed = {row["network"] for row in store.table(NAME, KEY) if "failed" in row}
     groups = _groups(kept)

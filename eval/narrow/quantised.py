@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
+from onnx.version_converter import convert_version
 
 from eval.compare import photograph
 from eval.models_today.__main__ import made
@@ -25,6 +26,8 @@ from vtensor.benchmark.peer import Array
 from vtensor.benchmark.report import Case
 
 FOLDER = Path("out/narrow")
+#: The first opset whose DequantizeLinear has scales by channel.
+BY_CHANNEL = 13
 #: The number of samples from which the quantiser takes the ranges of values.
 SAMPLES = 4
 
@@ -178,14 +181,18 @@ def converted(case: Case, conversion: str) -> Path:
 
 
 def prepared(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model as the quantiser wants it: shapes inferred, batch norms folded."""
+    """Return a model as the quantiser wants it: shapes inferred, batch norms folded, and of an
+    opset whose DequantizeLinear has scales by channel.
+    """
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with TemporaryDirectory() as folder, quiet():
         whole, file = Path(folder) / "whole.onnx", Path(folder) / "prepared.onnx"
         onnx.save(model, whole)  # as one file, since the tool looks for others beside its own
         quant_pre_process(whole, file, skip_symbolic_shape=True)
-        return onnx.load(file)
+        made = onnx.load(file)
+    [opset] = [row.version for row in made.opset_import if row.domain in ("", "ai.onnx")]
+    return made if opset >= BY_CHANNEL else convert_version(made, BY_CHANNEL)
 
 
 @contextmanager

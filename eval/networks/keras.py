@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 TO_CHANNELS_FIRST, TO_CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
-class _Export:
+class Export:
     """The nodes and weights of an ONNX graph, in the order in which they are added."""
 
     def __init__(self, seed: int) -> None:
@@ -89,7 +89,7 @@ def keras_export(
         width: the number of channels of the first block.
         seed: the seed of the weights.
     """
-    export = _Export(seed)
+    export = Export(seed)
     x = export.add("Transpose", "model/conv1/Conv2D__6", "input_1", perm=TO_CHANNELS_FIRST)
     x = export.block("model/conv1", x, (3, width), 2, last=False)
     x = export.block("model/conv2", x, (width, 2 * width), 2, last=True)

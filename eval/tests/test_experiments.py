@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from eval import busy, memory, report, shapes, steps, today
-from eval.__main__ import main
+from eval.__main__ import MINUTES, main
 from eval.experiment import FULL, QUICK, Scope, Store
-from eval.figures import claims, latency, timing
+from eval.figures import claims, conversions, latency, shares, timing, worth
 from eval.figures.parted import Clocked, alternate, baseline, ours, parts
+from eval.figures.parts import KEY as PARTS_KEY
 from eval.figures.parts import off
 from eval.figures.profiled import HEAVY
 from eval.figures.profiled import row as profiled_row
@@ -127,7 +128,7 @@ def test_options_of_engines() -> None:
 
 def claim(store: Store, start: str) -> str:
     """Return the text, evidence and verdict of a claim."""
-    return next(" ".join(row) for row in claims.rows(store) if row[0].startswith(start))
+    return next(" ".join(row[:3]) for row in claims.rows(store) if row[0].startswith(start))
 
 
 def test_claims_are_confirmed_refuted_or_open(tmp_path: Path) -> None:
@@ -253,6 +254,58 @@ def test_parts_add_up_to_the_difference_and_name_kernels() -> None:
     assert off(row) > 0.1
 
 
+def test_the_first_page_says_what_conversions_are_worth(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"when": "now"})
+    assert list(worth.answers(store)) == []
+    assert {row[2] for row in claims.expectations(store)} == {"**not measured**"}
+    about = {"batch": 1, "cap": "sse41", "mix": "tensorflow"}
+    engines = {"baseline": 1.0, "none": 0.9, "ewo": 0.9}
+    for network in ("vgg19", "resnet50"):
+        cells = (
+            {**about, "network": network, "engine": e, **times([s])} for e, s in engines.items()
+        )
+        table(store).add(cells)
+    counts = {conversions.AWARE: 50, conversions.RESOLVED: 2, conversions.PAPERS: 0}
+    store.table(conversions.NAME, conversions.KEY).add(
+        {**about, "network": "vgg19", "level": level, "transforms": n}
+        for level, n in counts.items()
+    )
+    cell = {**about, "level": "ewo", "threads": 2, "before_ns": 100.0, "after_ns": 90.0}
+    taken = {"vgg19": ([4.0, 0.0], [0.9, 0.89, 0.91]), "resnet50": ([16.0, 9.0], [1.1, 1.05, 1.2])}
+    store.table("parts", PARTS_KEY).add(
+        {
+            **cell,
+            "network": name,
+            "converting_ns": ns,
+            "ratio": ratio,
+            "parts_ns": {"gaps": 100.0 * (ratio[0] - 1)},
+        }
+        for name, (ns, ratio) in taken.items()
+    )
+    share = {"kind": "pooling", "cap": "max", "size": 224, "threads": 2}
+    sides = {"before": {"share": [0.2, 0.19, 0.21]}, "after": {"share": [0.01, 0.01, 0.01]}}
+    none = {"before": {"share": [0.0, 0.0, 0.0]}, "after": {"share": [0.0, 0.0, 0.0]}}
+    store.table(shares.NAME, shares.KEY).add(
+        [{**share, "batch": 1, **sides}, {**share, "batch": 8, **none}]
+    )
+    text = "\n".join(worth.answers(store))
+    for part in (
+        "takes 10.0 % less time than the baseline in the mean of 2 networks",
+        "4.0 % (vgg19) to 16.0 % (resnet50) of the baseline's run, 10.0 % in the mean",
+        "A run converts vgg19 50 times",
+        "Of all 50 conversions the resolver alone leaves 2",
+        "at least 5 % in 1 of 2 cells (pooling), of which VTensor keeps 5 % at most",
+    ):
+        assert part in text
+    verdicts = [row[2] for row in claims.expectations(store)]
+    assert verdicts == ["**confirmed**", "**refuted**", "**refuted**", "**confirmed**"]
+
+
+def test_sections_fit_into_the_time() -> None:
+    assert sum(report.SECTIONS.values()) <= MINUTES
+    assert [*map(report.minutes, report.experiments())] == [*report.SECTIONS.values()]
+
+
 def test_parts_of_a_real_network_add_up_and_find_its_conversions() -> None:
     graph, shared = build("mobilenet_v1", 1, size=32), mixes()["tensorflow"]
     feeds = {name: np.ones([*graph.values[name].dims.values()], "f4") for name in graph.inputs}
@@ -276,10 +329,13 @@ def test_the_state_of_the_machine() -> None:
 
 
 #: The sections that ``make test`` measures: they take seconds.
-QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "parts", "batch")
+QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "parts", "shares", "batch")
 
 
-def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_of_it_quickly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "TRIES", 1)  # other tests disturb the machine each time
     main(quick=True, to=tmp_path, only="" if ALL else ",".join(QUICK_SECTIONS))
     text = (tmp_path / "REPORT.md").read_text()
     for experiment in report.experiments():
@@ -291,7 +347,8 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     tried = [part.TITLE for part in report.experiments(() if ALL else QUICK_SECTIONS)]
     untried = [one.TITLE for one in report.experiments() if one.TITLE not in tried]
     assert {part.splitlines()[0] for part in missing} == {*need_peers, *untried}
-    plots = ["latency", "stddev", "conversions", "batch_max", *["loc", "overhead_max"] * ALL]
+    plots = ["latency", "stddev", "conversions", "shares", "batch_max"]
+    plots += ["loc", "overhead_max"] * ALL
     for file in (tmp_path / f"{name}.{kind}" for name in plots for kind in ("png", "svg")):
         assert file.stat().st_size > 1000
     before = (tmp_path / "timings.json").read_bytes()

@@ -1,5 +1,10 @@
 from .attention import Attention as Attention
 from .attention import Numbers as Numbers
+from .counted import FOUND as FOUND
+from .counted import nonzero as nonzero
+from .counted import select as select
+from .counted import suppression as suppression
+from .counted import unique as unique
 from .elementwise import computed as computed
 from .elementwise import pointwise as pointwise
 from .kernels import DTYPES as DTYPES

@@ -540,6 +540,64 @@ class Kernels(Protocol):
         Slots: src, values, indices (s64; along that axis), scratch.
         """
 
+    def nonzero(self, dtype: str, shape: Sequence[int]) -> Kernel:
+        """
+        Make a kernel for the indices of the elements that are not 0, in row-major order.
+
+        Zeros follow what is found. Slots: src, indices (s64; rank, elements), count (s64).
+        """
+
+    def select(
+        self, outer: int, length: int, inner: int, conditions: int, item_bytes: int
+    ) -> Kernel:
+        """
+        Make a kernel that takes the slices for which a condition is true.
+
+        Slices are along the middle axis of (outer length inner); zeros follow them. A slice
+        without a condition is not taken. Slots: src, condition (bool), dst, count (s64).
+        """
+
+    def unique(
+        self, dtype: str, outer: int, length: int, inner: int, alone: bool, ascending: bool
+    ) -> Kernel:
+        """
+        Make a kernel for the distinct slices along the middle axis of (outer length inner).
+
+        Zeros follow what is found.
+
+        Args:
+            alone: whether slices are single elements, so that NaN equals NaN.
+            ascending: whether slices ascend; else they are in the order of first occurrence.
+
+        Slots: src, dst, then s64: first occurrences, the index in dst of each slice, numbers of
+        occurrences, count; scratch.
+        """
+
+    def suppression(
+        self,
+        images: int,
+        classes: int,
+        count: int,
+        most: int,
+        overlap: float,
+        score: float,
+        centered: bool,
+    ) -> Kernel:
+        """
+        Make a kernel for the boxes of the highest scores that overlap little, in f32.
+
+        Args:
+            count: the number of boxes of an image.
+            most: the most chosen boxes of an image and class.
+            overlap: the most that a chosen box has with another: intersection by union.
+            score: a box is left out unless its score is larger.
+            centered: whether a box is x and y of its centre, width and height; else it is y and x
+                of two corners.
+
+        Slots: boxes (images, count, 4), scores (images, classes, count), indices (s64: image,
+        class and box; zeros follow), count (s64).
+        """
+
     def blend(self, dtype: str, axes: Sequence[Blend]) -> Kernel:
         """
         Make a kernel for weighted sums along one axis of an image after another.

@@ -1,4 +1,4 @@
-// native/eigen/module.cpp: the kernels as Python sees them; one module per instruction set.
+// native/eigen/module.cpp: the kernels as Python sees them, at every level.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -177,21 +177,9 @@ dir N unit), the last hidden state, an LSTM's last cell state, scratch.)");
 }
 
 void bind(nb::module_ &m) {
-    m.attr("level") = VTENSOR_LEVEL;
-    m.def("machine_level", &machine_level,
-          R"(Return the best instruction set, of those with a module, that this machine runs.
-
-One of "baseline", "avx2" and "avx512".)");
     m.attr("version") = std::to_string(EIGEN_WORLD_VERSION) + "." +
                         std::to_string(EIGEN_MAJOR_VERSION) + "." +
                         std::to_string(EIGEN_MINOR_VERSION);
-    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel, which supplies itself as a step.")
-        .def_prop_ro("kernel", &Kernel::name)
-        .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes,
-                     "Bytes of scratch memory, the step's last slot; 0 if it needs none.")
-        .def("__vtensor_step__", &Kernel::capsule,
-             "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
-        .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     bind_moves(m);
     bind_signals(m);
     bind_trees(m);
@@ -394,9 +382,8 @@ dst = src / (bias + alpha / size * sum of squares of ``size`` neighbours) ** bet
 
 }  // namespace vtensor::eigen
 
-NB_MODULE(VTENSOR_EIGEN_MODULE, m) {
-    // Plans in Python hold kernels to the end of the process.
-    nb::set_leak_warnings(false);
+void vtensor::bind_kernels(nb::module_ &m) {
     m.doc() = "Kernels on Eigen, compiled for one instruction set.";
-    vtensor::eigen::bind(m);
+    eigen::bind_kernel(m);
+    eigen::bind(m);
 }

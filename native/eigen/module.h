@@ -79,4 +79,28 @@ inline Network network_of(const NetworkRow &row) {
 // Adds the kernels of moves.h.
 void bind_moves(nanobind::module_ &m);
 
+// Adds what each library's module has: the class of its kernels, and the machine's level.
+inline void bind_kernel(nanobind::module_ &m) {
+    m.def("machine_level", &machine_level,
+          R"(Return the best instruction set, of those with a module, that this machine runs.
+
+One of "baseline", "avx2" and "avx512".)");
+    nanobind::class_<Kernel>(m, "Kernel", nanobind::is_final(),
+                             "A kernel, which supplies itself as a step.")
+        .def_prop_ro("kernel", &Kernel::name)
+        .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes,
+                     "Bytes of scratch memory, the step's last slot; 0 if it needs none.")
+        .def("__vtensor_step__", &Kernel::capsule,
+             "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
+        .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
+}
+
 }  // namespace vtensor::eigen
+
+namespace vtensor {
+
+// Adds a library's kernels to a module. Each of eigen/, winograd/ and narrow/ defines it once;
+// it is compiled without the instructions of a level and is linked to the modules of all levels.
+void bind_kernels(nanobind::module_ &m);
+
+}  // namespace vtensor

@@ -1,8 +1,9 @@
-// native/eigen/module_moves.cpp: the kernels of moves.h as Python sees them.
+// native/eigen/module_moves.cpp: the kernels of moves.h and counted.h as Python sees them.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "counted.h"
 #include "module.h"
 #include "moves.h"
 
@@ -184,6 +185,62 @@ src is (outer length inner). ``largest``: the largest elements, else the smalles
 Slots: src, values, indices (s64; along that axis), scratch.)");
 }
 
+void bind_counted(nb::module_ &m) {
+    m.def(
+        "nonzero",
+        [](const std::string &dtype, const Ints &shape) { return Kernel(nonzero(dtype, shape)); },
+        "dtype"_a, "shape"_a,
+        R"(Make a kernel for the indices of the elements that are not 0, in row-major order.
+
+Zeros follow what is found. Slots: src, indices (s64; rank, elements), count (s64).)");
+    m.def(
+        "select",
+        [](Index outer, Index length, Index inner, Index conditions, Index item_bytes) {
+            return Kernel(select(outer, length, inner, conditions, item_bytes));
+        },
+        "outer"_a, "length"_a, "inner"_a, "conditions"_a, "item_bytes"_a,
+        R"(Make a kernel that takes the slices for which a condition is true.
+
+Slices are along the middle axis of (outer length inner); zeros follow them. A slice
+without a condition is not taken. Slots: src, condition (bool), dst, count (s64).)");
+    m.def(
+        "unique",
+        [](const std::string &dtype, Index outer, Index length, Index inner, bool alone,
+           bool ascending) {
+            return Kernel(unique(dtype, outer, length, inner, alone, ascending));
+        },
+        "dtype"_a, "outer"_a, "length"_a, "inner"_a, "alone"_a, "ascending"_a,
+        R"(Make a kernel for the distinct slices along the middle axis of (outer length inner).
+
+Zeros follow what is found.
+
+Args:
+    alone: whether slices are single elements, so that NaN equals NaN.
+    ascending: whether slices ascend; else they are in the order of first occurrence.
+
+Slots: src, dst, then s64: first occurrences, the index in dst of each slice, numbers of
+occurrences, count; scratch.)");
+    m.def(
+        "suppression",
+        [](Index images, Index classes, Index count, Index most, float overlap, float score,
+           bool centered) {
+            return Kernel(suppression({images, classes, count, most, overlap, score, centered}));
+        },
+        "images"_a, "classes"_a, "count"_a, "most"_a, "overlap"_a, "score"_a, "centered"_a,
+        R"(Make a kernel for the boxes of the highest scores that overlap little, in f32.
+
+Args:
+    count: the number of boxes of an image.
+    most: the most chosen boxes of an image and class.
+    overlap: the most that a chosen box has with another: intersection by union.
+    score: a box is left out unless its score is larger.
+    centered: whether a box is x and y of its centre, width and height; else it is y and x
+        of two corners.
+
+Slots: boxes (images, count, 4), scores (images, classes, count), indices (s64: image,
+class and box; zeros follow), count (s64).)");
+}
+
 void bind_samples(nb::module_ &m) {
     m.def(
         "blend",
@@ -243,6 +300,7 @@ void bind_moves(nb::module_ &m) {
     bind_places(m);
     bind_written(m);
     bind_rows(m);
+    bind_counted(m);
     bind_samples(m);
 }
 

@@ -191,8 +191,8 @@ private:
 
     // Divides the elements into tiles, which do not cross rows, in an order that keeps repeated
     // operands loaded: row by row if an operand is constant along the last axis (all short rows
-    // then count as one); else column by column, where as many rows as fit into a tile count as
-    // one.
+    // then count as one), or if operands repeat a block of elements along the axis before (both
+    // axes are a row); else column by column, where as many rows as fit into a tile count as one.
     void divide() {
         const Index last = shape_.empty() ? 1 : std::max<Index>(shape_.back(), 1);
         const auto repeated = [](const Ints &row) { return row.empty() || row.back() == 0; };
@@ -200,13 +200,20 @@ private:
         const auto same = [](const Ints &row) {
             return std::all_of(row.begin(), row.end() - 1, [](Index step) { return step == 0; });
         };
+        const auto block = [](const Ints &row) { return row[row.size() - 2] == 0; };
         by_rows_ = shape_.empty() || std::ranges::any_of(strides_, repeated);
-        if (by_rows_)
+        const bool blocks = !by_rows_ && shape_.size() > 2 && last < kShortRow &&
+                            kTile % last == 0 && last * shape_[shape_.size() - 2] >= kShortRow &&
+                            std::ranges::any_of(strides_, block);
+        if (blocks)
+            row_ = last * shape_[shape_.size() - 2];
+        else if (by_rows_)
             row_ = last < kShortRow ? size_ : last;
         else
             row_ = last * std::max<Index>(kTile / last, 1);
+        by_rows_ = by_rows_ || blocks;
         for (const Ints &row : strides_)
-            changes_.push_back(!(by_rows_ ? constant(row) : same(row)));
+            changes_.push_back(!(blocks ? block(row) : by_rows_ ? constant(row) : same(row)));
         changes_.resize(changes_.size() + constants_.size(), false);
         for (const Code &code : code_)
             changes_.push_back(std::ranges::any_of(

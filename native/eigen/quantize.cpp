@@ -1,6 +1,7 @@
 // native/eigen/quantize.cpp: dynamic quantization: the scale follows from the values.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <mutex>
@@ -38,28 +39,31 @@ private:
         std::array<float, kLanes> least, most;
         least.fill(low);
         most.fill(high);
-        for (Index i = 0; i < n; i += kLanes)
-            for (Index lane = 0, count = std::min(kLanes, n - i); lane < count; ++lane) {
-                const float x = src[i + lane];
+        const auto add = [&](const float *from, Index count) __attribute__((always_inline)) {
+            for (Index lane = 0; lane < count; ++lane) {
+                const float x = from[lane];
                 least[lane] = x < least[lane] ? x : least[lane];
                 most[lane] = x > most[lane] ? x : most[lane];
             }
+        };
+        Index i = 0;
+        for (; i + kLanes <= n; i += kLanes) add(src + i, kLanes);
+        add(src + i, n - i);
         low = *std::ranges::min_element(least);
         high = *std::ranges::max_element(most);
     }
 
     // Quantizes n numbers; NaN becomes 0.
     static void quantize(const float *src, std::uint8_t *dst, Index n, float scale, float zero) {
-        constexpr float kFar = 1024.0F;       // more steps than there are, in both directions
         constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23: a sum with it has no fraction
+        const float low = -zero, high = kMost - zero;
+        const auto origin = static_cast<std::uint32_t>(zero) - std::bit_cast<std::uint32_t>(kWhole);
         for (Index i = 0; i < n; ++i) {
             float step = src[i] / scale;
-            step = step > -kFar ? step : -kFar;
-            step = step < kFar ? step : kFar;
-            step = (step + kWhole) - kWhole + zero;
-            step = step > 0.0F ? step : 0.0F;
-            step = step < kMost ? step : kMost;
-            dst[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(step));
+            step = step > low ? step : low;
+            step = step < high ? step : high;
+            const auto bits = std::bit_cast<std::uint32_t>(step + kWhole);
+            dst[i] = static_cast<std::uint8_t>(bits + origin);
         }
     }
 

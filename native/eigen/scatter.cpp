@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -49,19 +50,24 @@ struct Smaller {
     }
 };
 
-template <class Number, class Element, class Merge>
-class Scatter final : public Step {
+// All of a scatter but the elements' types, which would otherwise be compiled for each of them.
+class Scatter : public Step {
 public:
-    explicit Scatter(const Places &places)
-        : Step("scatter"), places_(places), count_(product(places.shape)) {
+    Scatter(const Places &places, Index index_bytes, Index item_bytes)
+        : Step("scatter"), places_(places), count_(product(places.shape)),
+          item_bytes_(item_bytes) {
         check(places_);
-        add_slot("src", VTENSOR_READ, places.elements, sizeof(Element));
-        add_slot("indices", VTENSOR_READ, places.indices, sizeof(Number));
-        add_slot("updates", VTENSOR_READ, times(count_, places.inner), sizeof(Element));
-        add_slot("dst", VTENSOR_WRITE, places.elements, sizeof(Element));
+        const auto bytes = static_cast<std::uint32_t>(item_bytes);
+        add_slot("src", VTENSOR_READ, places.elements, bytes);
+        add_slot("indices", VTENSOR_READ, places.indices, static_cast<std::uint32_t>(index_bytes));
+        add_slot("updates", VTENSOR_READ, times(count_, places.inner), bytes);
+        add_slot("dst", VTENSOR_WRITE, places.elements, bytes);
         if (count_ > 0) split_ = apart(places);
         if (split_ >= 0) behind_ = product({places.shape.begin() + split_ + 1, places.shape.end()});
     }
+
+protected:
+    const Places &places() const { return places_; }
 
 private:
     // Returns an axis along which positions of different indices never coincide, or -1 if none is
@@ -89,42 +95,54 @@ private:
     }
 
     void run(void *const *slots) const override {
-        const auto *src = static_cast<const Element *>(slots[0]);
-        auto *dst = static_cast<Element *>(slots[3]);
-        parallel(places_.elements, places_.elements,
-                 [&](Index begin, Index end) { std::copy(src + begin, src + end, dst + begin); });
-        const auto *indices = static_cast<const Number *>(slots[1]);
-        const auto *updates = static_cast<const Element *>(slots[2]);
+        const auto *src = static_cast<const std::byte *>(slots[0]);
+        auto *dst = static_cast<std::byte *>(slots[3]);
+        parallel(places_.elements, places_.elements, [&](Index begin, Index end) {
+            std::copy(src + begin * item_bytes_, src + end * item_bytes_,
+                      dst + begin * item_bytes_);
+        });
         const Index inner = places_.inner, all = count_ * (inner + 1);
         if (split_ >= 0) {
             const Index width = places_.shape[static_cast<std::size_t>(split_)];
             parallel(width, all, [&](Index begin, Index end) {
                 for (Index first = 0; first < count_; first += width * behind_)
-                    put(indices, updates, dst, first + begin * behind_, first + end * behind_, 0,
-                        inner);
+                    put(slots, first + begin * behind_, first + end * behind_, 0, inner);
             });
         } else {
             parallel(std::max<Index>(inner / kPart, 1), all, [&](Index begin, Index end) {
                 const Index stop = end == std::max<Index>(inner / kPart, 1) ? inner : end * kPart;
-                put(indices, updates, dst, 0, count_, begin * kPart, stop);
+                put(slots, 0, count_, begin * kPart, stop);
             });
         }
     }
 
     // Writes the elements `first` to `stop` of the positions from `begin` to `end`, in order.
-    void put(const Number *indices, const Element *updates, Element *dst, Index begin, Index end,
-             Index first, Index stop) const {
-        each_place(places_, indices, begin, end, [&](Index place, Index which) {
-            const Element *from = updates + which * places_.inner;
-            for (Index i = first; i < stop; ++i)
-                dst[place + i] = Merge::of(dst[place + i], from[i]);
-        });
-    }
+    virtual void put(void *const *slots, Index begin, Index end, Index first,
+                     Index stop) const = 0;
 
     static constexpr Index kPart = 64;
 
     Places places_;
-    Index count_, split_ = -1, behind_ = 1;
+    Index count_, item_bytes_, split_ = -1, behind_ = 1;
+};
+
+template <class Number, class Element, class Merge>
+class Merging final : public Scatter {
+public:
+    explicit Merging(const Places &places) : Scatter(places, sizeof(Number), sizeof(Element)) {}
+
+private:
+    void put(void *const *slots, Index begin, Index end, Index first, Index stop) const override {
+        const auto *updates = static_cast<const Element *>(slots[2]);
+        auto *dst = static_cast<Element *>(slots[3]);
+        const Index inner = places().inner;
+        each_place(places(), static_cast<const Number *>(slots[1]), begin, end,
+                   [&](Index place, Index which) {
+                       const Element *from = updates + which * inner;
+                       for (Index i = first; i < stop; ++i)
+                           dst[place + i] = Merge::of(dst[place + i], from[i]);
+                   });
+    }
 };
 
 template <class Number, class Element>
@@ -160,10 +178,10 @@ private:
 
 template <class N, class T>
 Step *merging(const Places &places, const std::string &reduction) {
-    if (reduction == "add") return new Scatter<N, T, Sum>(places);
-    if (reduction == "mul") return new Scatter<N, T, Product>(places);
-    if (reduction == "max") return new Scatter<N, T, Larger>(places);
-    if (reduction == "min") return new Scatter<N, T, Smaller>(places);
+    if (reduction == "add") return new Merging<N, T, Sum>(places);
+    if (reduction == "mul") return new Merging<N, T, Product>(places);
+    if (reduction == "max") return new Merging<N, T, Larger>(places);
+    if (reduction == "min") return new Merging<N, T, Smaller>(places);
     refuse("no reduction " + reduction);
 }
 
@@ -181,7 +199,7 @@ Step *scatter(const Places &places, Index index_bytes, const std::string &dtype,
     return with_index(index_bytes, [&]<class N>(Type<N>) {
         if (reduction == "none")
             return with_bytes(bytes_of(dtype), [&]<class T>(Type<T>) -> Step * {
-                return new Scatter<N, T, Replace>(places);
+                return new Merging<N, T, Replace>(places);
             });
         return with_type(dtype,
                          [&]<class T>(Type<T>) { return merging<N, T>(places, reduction); });

@@ -67,12 +67,17 @@ void multiply(const Block &block) {
         second += kTileGroups * kUnit;
     }
     if (group < block.groups) {  // the left factor is 0 where the right one has no rows
-        alignas(64) std::int8_t rest[2][kTileGroups * kUnit] = {};
-        const std::size_t bytes = static_cast<std::size_t>((block.groups - group) * kUnit);
-        std::memcpy(rest[0], first, bytes);
-        if constexpr (kTwoPanels) std::memcpy(rest[1], second, bytes);
+        alignas(64) std::int8_t copy[2 * kRestBytes];
+        const std::int8_t *rest = block.rest;
+        if (rest == nullptr) {
+            const std::size_t bytes = static_cast<std::size_t>((block.groups - group) * kUnit);
+            std::memset(copy, 0, sizeof copy);
+            std::memcpy(copy, first, bytes);
+            if constexpr (kTwoPanels) std::memcpy(copy + kRestBytes, second, bytes);
+            rest = copy;
+        }
         __asm__ volatile("" ::: "memory");  // GCC does not see that tiles are loaded from memory
-        add_tiles<kSigned, kTwoRows, kTwoPanels>(left, block.left_stride, rest[0], rest[1]);
+        add_tiles<kSigned, kTwoRows, kTwoPanels>(left, block.left_stride, rest, rest + kRestBytes);
     }
     constexpr Index kStride = kColumns * sizeof(std::int32_t);
     _tile_stored(0, block.sums, kStride);

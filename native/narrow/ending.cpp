@@ -61,26 +61,41 @@ template <class To, class From>
     return __builtin_convertvector(value, To);
 }
 
-// Rounds numbers of a magnitude below 2^22 to the nearest integers, ties to even: the sum has no
-// bits for a fraction.
-[[gnu::always_inline]] inline Whole rounded(const Vector &value) {
-    constexpr float kShift = 12582912.0F;  // 1.5 * 2^23
-    const Vector shifted = value + kShift;
-    Whole bits{}, shift{};
-    const Vector every = all(kShift);
-    std::memcpy(&bits, &shifted, sizeof bits);
-    std::memcpy(&shift, &every, sizeof shift);
-    return bits - shift;
-}
+// Rounds numbers to bytes, ties to even, after adding a zero point. NaN becomes 0.
+class Coder {
+public:
+    Coder(bool is_signed, float zero)
+        : low_(all((is_signed ? -128.0F : 0.0F) - zero)), high_(low_ + 255.0F), none_(all(-zero)) {
+        const Vector shift = all(kShift);
+        std::memcpy(&origin_, &shift, sizeof origin_);
+        origin_ = static_cast<std::int32_t>(zero) - origin_;
+    }
 
-// Returns numbers that are rounded and to which a zero point is added: integers of a byte. NaN
-// becomes 0.
-[[gnu::always_inline]] inline Whole code(Vector value, bool is_signed, float zero) {
-    const float low = (is_signed ? -128.0F : 0.0F) - zero, high = low + 255.0F;
-    value = value < low ? all(low) : value;
-    value = value > high ? all(high) : value;
-    value = value == value ? value : all(-zero);
-    return rounded(value) + static_cast<std::int32_t>(zero);
+    [[gnu::always_inline]] Whole operator()(Vector value) const {
+        value = value == value ? value : none_;
+        value = value > low_ ? value : low_;
+        value = value < high_ ? value : high_;
+        value += kShift;
+        Whole bits{};
+        std::memcpy(&bits, &value, sizeof bits);
+        return bits + origin_;
+    }
+
+private:
+    // A sum with it, of a number of a magnitude below 2^22, has no bits for a fraction.
+    static constexpr float kShift = 12582912.0F;  // 1.5 * 2^23
+    Vector low_, high_, none_;
+    Whole origin_;
+};
+
+// Returns bytes as integers; GCC 12 converts vectors of bytes one by one.
+template <class Bytes>
+[[gnu::always_inline]] inline Whole widened(const Bytes &bytes) {
+    alignas(sizeof(Whole)) std::int32_t wide[kLanes];
+    for (Index i = 0; i < kLanes; ++i) wide[i] = bytes[i];
+    Whole value{};
+    std::memcpy(&value, wide, sizeof value);
+    return value;
 }
 
 template <class Item>
@@ -143,6 +158,8 @@ Ending::Ending(const EndingCall &call, Index columns, Index elements)
     demand(code == Type::none || decoded, "codes are decoded");
     demand(narrow || !divided, "only what becomes bytes is divided");
     demand(scaled || (std::isinf(low) && std::isinf(high)), "sums have no bounds");
+    only_codes_ = scaled && narrow && !biased && !divided && code == Type::none &&
+                  other == Type::none && std::isinf(low) && std::isinf(high);
     slots_.push_back({"dst", elements, narrow ? 1U : 4U});
 }
 
@@ -196,7 +213,7 @@ template <bool kWhole>
     if (!stages.scaled) return put(at.dst, to, count, sum);
     Vector value = as<Vector>(sum) * load<Vector>(columns.scale, column, kLanes);
     if (stages.code != Type::none) {
-        const Whole codes = code(value, stages.code == Type::s8, at.code);
+        const Whole codes = Coder(stages.code == Type::s8, at.code)(value);
         value = (as<Vector>(codes) - at.decode_zero) * at.decode_scale;
     }
     if (stages.biased) value += load<Vector>(columns.bias, column, kLanes);
@@ -204,21 +221,45 @@ template <bool kWhole>
         value += load<Vector>(at.other, to, count);
     } else if (stages.other != Type::none) {
         const Whole other = stages.other == Type::s8
-                                ? as<Whole>(load<Signed>(at.other, to, count))
-                                : as<Whole>(load<Unsigned>(at.other, to, count));
+                                ? widened(load<Signed>(at.other, to, count))
+                                : widened(load<Unsigned>(at.other, to, count));
         value += (as<Vector>(other) - at.other_zero) * at.other_scale;
     }
     value = value < stages.low ? all(stages.low) : value;
     value = value > stages.high ? all(stages.high) : value;
     if (stages.dst == Type::f32) return put(at.dst, to, count, value);
     if (stages.divided) value /= load<Vector>(columns.step, column, kLanes);
-    const Whole bytes = code(value, stages.dst == Type::s8, static_cast<float>(at.zero));
-    put(at.dst, to, count, as<Signed>(bytes));
+    const Coder coder(stages.dst == Type::s8, static_cast<float>(at.zero));
+    put(at.dst, to, count, as<Signed>(coder(value)));
+}
+
+void Ending::store_codes(const EndingOperands &at, const EndingColumns &columns,
+                         const std::int32_t *sums, Index rows, Index count, Index to,
+                         Index stride) const {
+    const Coder coder(stages_.dst == Type::s8, static_cast<float>(at.zero));
+    auto *const dst = static_cast<std::byte *>(at.dst);
+    for (Index column = 0; column < count; column += kLanes) {
+        const Whole shift = load<Whole>(columns.shift, column, kLanes);
+        const Vector scale = load<Vector>(columns.scale, column, kLanes);
+        const Index some = std::min<Index>(kLanes, count - column);
+        const std::int32_t *from = sums + column;
+        std::byte *own = dst + to + column;
+        for (Index row = 0; row < rows; ++row, from += kColumns, own += stride) {
+            const Whole sum = load<Whole>(from, 0, kLanes) + shift;
+            const auto bytes = as<Signed>(coder(as<Vector>(sum) * scale));
+            if (some == kLanes) {
+                put(own, 0, kLanes, bytes);
+            } else {
+                put(own, 0, some, bytes);
+            }
+        }
+    }
 }
 
 void Ending::store(const EndingOperands &at, const EndingColumns &columns,
                    const std::int32_t *sums, Index rows, Index count, Index to,
                    Index stride) const {
+    if (only_codes_) return store_codes(at, columns, sums, rows, count, to, stride);
     // Copies, which no store of results can change.
     const Stages stages = stages_;
     const EndingOperands own = at;

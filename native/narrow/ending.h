@@ -75,6 +75,10 @@ private:
         float low, high;
     };
     static Type type_of(const std::string &name);
+    // As `store`, for sums that are scaled and rounded to bytes, and nothing else.
+    void store_codes(const EndingOperands &at, const EndingColumns &columns,
+                     const std::int32_t *sums, Index rows, Index count, Index to,
+                     Index stride) const;
     template <bool kWhole>
     static void vector(const Stages &stages, const EndingOperands &at,
                        const EndingColumns &columns, const std::int32_t *sums, Index column,
@@ -83,6 +87,7 @@ private:
     std::vector<Slot> slots_;
     std::vector<std::size_t> places_;  // in the table of stages, of each slot but dst
     bool one_sum_ = false, one_scale_ = false, one_bias_ = false, one_step_ = false;
+    bool only_codes_ = false;
     Stages stages_;
 };
 

@@ -51,6 +51,12 @@ public:
             const std::uint8_t byte = factors.right_zero[at];
             zeros_[i] = factors.right_signed ? static_cast<std::int8_t>(byte) : Index{byte} - 128;
         }
+        const Index rest = shape.groups % (shape.kind->depth / kGroup) * kUnit;
+        for (Index i = 0; i < panels_ && rest > 0; ++i) {
+            std::memset(rest_ + i * kRestBytes, 0, kRestBytes);
+            std::memcpy(rest_ + i * kRestBytes, right_ + (i + 1) * shape.panel_bytes() - rest,
+                        static_cast<std::size_t>(rest));
+        }
     }
 
     // What the sums of the panels' columns are needed for: the zero points of rows.
@@ -67,7 +73,7 @@ public:
         alignas(64) std::int32_t sums[kRows * kColumns];
         const Index more = ones == Ones::after ? 1 : 0;
         shape_.kind->multiply({left, stride, right_, shape_.panel_bytes(), shape_.groups,
-                               rows + more, panels_, shape_.packer.is_signed, sums});
+                               rows + more, panels_, shape_.packer.is_signed, sums, rest_});
         if (ones == Ones::after) {
             subtract(zero, sums + rows * kColumns);
         } else if (ones == Ones::missing) {
@@ -106,6 +112,7 @@ private:
     const Ending &ending_;
     EndingColumns columns_;
     Index zeros_[kColumns] = {}, sums_[kColumns] = {};
+    alignas(64) std::int8_t rest_[2 * kRestBytes];
 };
 
 }  // namespace

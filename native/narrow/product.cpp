@@ -103,9 +103,13 @@ public:
         const Index item = shape_.kind->item();
         for (Index row = 0; row < count; ++row, from += shape_.depth) {
             std::byte *to = scratch + row * *stride;
+            if (*stride >= kUnit && shape_.length > shape_.depth) {
+                std::memset(to + *stride - kUnit, 0, kUnit);  // of a fixed size, before the rest
+            } else {
+                std::memset(to + shape_.depth * item, 0,
+                            static_cast<std::size_t>((shape_.length - shape_.depth) * item));
+            }
             shape_.packer.copy(from, shape_.depth, zero(first + row), to);
-            std::memset(to + shape_.depth * item, 0,
-                        static_cast<std::size_t>((shape_.length - shape_.depth) * item));
         }
         return scratch;
     }

@@ -19,6 +19,7 @@ constexpr Index kGroup = 4;              // rows of a group
 constexpr Index kUnit = kPanel * kGroup; // bytes of a group
 constexpr Index kColumns = 2 * kPanel;   // columns of a block, of at most two panels
 constexpr Index kRows = 32;              // rows of a block, at most
+constexpr Index kRestBytes = 16 * kUnit; // of a tile
 
 // How the left factor is stored for a kind of instructions.
 enum class Form {
@@ -39,6 +40,9 @@ struct Block {
     Index rows, panels;
     bool is_signed;     // the left factor, as bytes
     std::int32_t *sums; // rows of kColumns; all rows that Kind.rows rounds up to are written
+    // The last groups % (Kind.depth / kGroup) groups of each panel, each time in kRestBytes that
+    // have 0 after them; null if the kernel has to copy them.
+    const std::int8_t *rest = nullptr;
 };
 
 // A kind of instructions, and its kernel.

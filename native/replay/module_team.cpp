@@ -1,6 +1,8 @@
 // native/replay/module_team.cpp: Team as Python sees it: a thread with a queue and an OpenMP team.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <nanobind/typing.h>
 
@@ -14,6 +16,7 @@
 #include "module_team.h"
 #include "pace.h"
 #include "shared.h"
+#include "turns.h"
 
 using namespace nb::literals;
 
@@ -106,10 +109,10 @@ bool PyTeam::run(PyProgram &program, nb::sequence bindings, nb::object times, co
 
 bool PyTeam::replay(PyProgram &program, const Bindings &bound, const Exponents &exponents,
                     const Given &given) {
-    Crew &crew = own();
+    const int threads = own().threads;
     bool finite = true;
-    const auto work = [&](Stop &stop) {
-        const Working working(crew.threads, program.calls_python());
+    execute(program, [&](Stop &stop) {
+        const Working working(threads, program.calls_python());
         // Memory that is only read is searched before the run, which brings it into caches; but not
         // if call-backs run, which may write anywhere.
         const bool before = !program.calls_python();
@@ -117,7 +120,49 @@ bool PyTeam::replay(PyProgram &program, const Bindings &bound, const Exponents &
         program.program().run(given, stop, bound.times());
         finite = sound && bound.all_finite(exponents, true) &&
                  (before || bound.all_finite(exponents, false));
+    });
+    return finite;
+}
+
+std::pair<std::int64_t, bool> PyTeam::repeat(PyProgram &program, nb::sequence bindings,
+                                             const GivenCarried &carried, std::int64_t first,
+                                             std::int64_t most) {
+    const int threads = own().threads;
+    if (program.calls_python()) throw nb::value_error("the program calls Python");
+    const auto &[states, number, condition, sources, sinks] = carried;
+    const nb::tuple given(bindings);  // a copy: another thread may change the caller's
+    const std::vector<std::size_t> &bound = program.program().bound();
+    std::vector<bool> written(given.size());
+    const auto write = [&](std::size_t binding) {
+        if (binding < written.size()) written[binding] = true;
     };
+    for (std::size_t i = 0; i < bound.size(); ++i)
+        if (program.program().is_written(bound[i])) write(i);
+    for (const auto &[input, output] : states) write(input), write(output);
+    if (number) write(*number);
+    for (const auto &[binding, rows] : sources) write(binding);
+    Buffers buffers(given.size()), held(sources.size() + sinks.size());
+    for (std::size_t i = 0; i < given.size(); ++i)
+        buffers.add(given[i], written[i], "binding " + std::to_string(i));
+    const auto rows_of = [&](const GivenRows &pairs, bool writable) {
+        std::vector<Rows> found;
+        for (const auto &[binding, rows] : pairs) {
+            held.add(rows, writable, "the rows of binding " + std::to_string(binding));
+            found.push_back({binding, held.memory().back()});
+        }
+        return found;
+    };
+    Turns turns(program.program(), {buffers.memory().begin(), buffers.memory().end()},
+                {states, number, condition, rows_of(sources, false), rows_of(sinks, true)}, most);
+    execute(program, [&](Stop &stop) {
+        const Working working(threads, false);
+        turns.run(first, stop);
+    });
+    return {turns.done(), turns.goes_on()};
+}
+
+void PyTeam::execute(const PyProgram &program, const std::function<void(Stop &)> &work) {
+    Crew &crew = own();
     const auto on_team = [&](const std::atomic<bool> &flag) {
         Stop stop(flag);
         work(stop);
@@ -129,7 +174,6 @@ bool PyTeam::replay(PyProgram &program, const Bindings &bound, const Exponents &
         Job job(on_team);
         crew.run(job, waits_for_caller_);
     }
-    return finite;
 }
 
 void PyTeam::close() {
@@ -204,6 +248,34 @@ Raises:
     Circular: as for ``call``.
     RuntimeError: another run, perhaps the one that calls this, uses the program or its
         arena.)")
+        .def("repeat", &PyTeam::repeat, "program"_a, "bindings"_a, "carried"_a, "first"_a,
+             "most"_a,
+             nb::sig("def repeat(self, program: Program, "
+                     "bindings: collections.abc.Sequence[object], "
+                     "carried: tuple[collections.abc.Sequence[tuple[int, int]], int | None, "
+                     "int | None, collections.abc.Sequence[tuple[int, object]], "
+                     "collections.abc.Sequence[tuple[int, object]]], first: int, most: int) "
+                     "-> tuple[int, bool]"),
+             R"(Run a program turn after turn, as the body of a loop, for about 50 ms at most.
+
+Returns the number of turns, and whether the condition would let a further turn follow.
+After an odd number of turns, the memory of both sides of each state has changed places.
+
+Args:
+    bindings: as for ``run``.
+    carried: (states, number, condition, sources, sinks), with bindings as indices. states:
+        an input, and the output that is that input in the next turn; number: the input
+        that is the turn's number (int64), or None; condition: the output whose first byte
+        is 0 after the last turn, or None; sources: the inputs that are another row in each
+        turn, with the rows; sinks: the bindings that are copied to a row after each turn,
+        with the rows.
+    first: the number of the first turn.
+    most: the most turns.
+
+Raises:
+    ValueError: the program calls Python; a binding does not exist or is of several states;
+        both sides of a state differ in size; there is too little memory for rows.
+    TypeError, StepFailed, Stopped, Circular, RuntimeError: as for ``run``.)")
         .def_prop_ro("waiting", &PyTeam::waiting,
                      "The number of threads that wait for work of this team.")
         .def("close", &PyTeam::close,

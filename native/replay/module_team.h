@@ -1,12 +1,24 @@
 // native/replay/module_team.h: Team as Python sees it.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "module_crew.h"
 
 namespace vtensor::replay {
+
+// Bindings with the buffers of their rows.
+using GivenRows = std::vector<std::pair<std::size_t, nb::object>>;
+// What a loop carries, as Python gives it: see Carried.
+using GivenCarried =
+    std::tuple<std::vector<std::pair<std::size_t, std::size_t>>, std::optional<std::size_t>,
+               std::optional<std::size_t>, GivenRows, GivenRows>;
 
 // A thread with a queue and an OpenMP team.
 class PyTeam {
@@ -24,12 +36,20 @@ public:
     // Replays with buffers that were acquired and checked before.
     bool replay(PyProgram &program, const Bindings &bound, const Exponents &exponents,
                 const Given &given);
+    // Runs a program turn after turn; returns the number of turns, and whether the condition would
+    // let a further one follow.
+    std::pair<std::int64_t, bool> repeat(PyProgram &program, nb::sequence bindings,
+                                         const GivenCarried &carried, std::int64_t first,
+                                         std::int64_t most);
     bool is_of_this_process() const { return crew_->is_of_this_process(); }
     int waiting() const { return crew_->waiting; }
     void close();
 
 private:
     Crew &own() const;
+    // Executes work of a program on the team's thread, or on the calling thread, which waits for it
+    // without the interpreter's lock.
+    void execute(const PyProgram &program, const std::function<void(Stop &)> &work);
 
     std::shared_ptr<Crew> crew_;
     nb::object waits_for_caller_;

@@ -276,4 +276,6 @@ Step *convolution(const Convolution &call) {
     eigen::refuse("no such form");
 }
 
+Index lanes() { return kLanes; }
+
 }  // namespace vtensor::winograd

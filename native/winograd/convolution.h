@@ -33,4 +33,7 @@ struct Convolution {
 // there are weights for each phase of each channel: phases down, then across.
 Step *convolution(const Convolution &call);
 
+// Returns how many f32 a vector of this module's instruction set has.
+Index lanes();
+
 }  // namespace vtensor::winograd

@@ -1,4 +1,4 @@
-// native/winograd/module.cpp: the kernels as Python sees them; one module per instruction set.
+// native/winograd/module.cpp: the kernels as Python sees them, at every level.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -7,7 +7,6 @@
 #include "depthwise.h"
 #include "direct.h"
 #include "eigen/module.h"
-#include "vector.h"
 
 namespace nb = nanobind;
 using namespace nanobind::literals;
@@ -19,19 +18,7 @@ namespace {
 using eigen::Kernel;
 
 void bind(nb::module_ &m) {
-    m.attr("level") = VTENSOR_LEVEL;
-    m.attr("lanes") = kLanes;
-    m.def("machine_level", &eigen::machine_level,
-          R"(Return the best instruction set, of those with a module, that this machine runs.
-
-One of "baseline", "avx2" and "avx512".)");
-    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel, which supplies itself as a step.")
-        .def_prop_ro("kernel", &Kernel::name)
-        .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes,
-                     "Bytes of scratch memory, the step's last slot; 0 if it needs none.")
-        .def("__vtensor_step__", &Kernel::capsule,
-             "Return the kernel's step in a capsule, as native/include/vtensor/step.h defines it.")
-        .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
+    m.attr("lanes") = lanes();
     m.def(
         "convolution",
         [](Index images, Index channels, Index outputs, Index groups, const Ints &src,
@@ -96,9 +83,8 @@ channels, taps down, taps across, outputs of a vector.)");
 
 }  // namespace vtensor::winograd
 
-NB_MODULE(VTENSOR_WINOGRAD_MODULE, m) {
-    // Plans in Python hold kernels to the end of the process.
-    nb::set_leak_warnings(false);
+void vtensor::bind_kernels(nb::module_ &m) {
     m.doc() = "Convolutions by Winograd's algorithm, compiled for one instruction set.";
-    vtensor::winograd::bind(m);
+    eigen::bind_kernel(m);
+    winograd::bind(m);
 }

@@ -154,6 +154,7 @@ STRUCTURE = [
     ("(float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }", "delivered twice"),
     ("(float[2] x) => (float[2] y) { y = Relu(x, x) }", "not as ONNX defines it"),
     ("(float[2] x) => (float[2] y) { y = Relu<alpha = 1.0>(x) }", "alpha"),
+    ("(float[2] x) => (float[2] y) { y = Cast<to = 1, saturate = 0>(x) }", "from opset 19 on"),
     ("(float[2, 3] x) => (float[4] y) { y = MatMul(x, x) }", "do not fit"),
     ("(string[2] x) => (string[2] y) { y = Identity(x) }", "it has texts, sequences"),
     ("(seq(float[2]) x) => (seq(float[2]) y) { y = Identity(x) }", "it has texts, sequences"),

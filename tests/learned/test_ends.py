@@ -213,3 +213,34 @@ def test_texts_between_numeric_nodes_are_refused_when_the_model_is_read() -> Non
 def test_a_graph_of_such_a_model_is_refused() -> None:
     with pytest.raises(EdgesNeeded, match="a Session runs it"):
         load_onnx(classifier(*LABELS[0]), shapes={"x": (9, 3)})
+
+
+def test_a_graph_is_mapped_over_sequences() -> None:
+    """The graph reads an outer value, and what it delivers has other sizes at each place."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["a", "b"], ["sum"]),
+            helper.make_node("Mul", ["sum", "n"], ["product"]),
+            helper.make_node("Shape", ["a"], ["shape"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in ("a", "b")],
+        [
+            helper.make_tensor_value_info("product", FLOAT, None),
+            helper.make_tensor_value_info("shape", INT64, None),
+        ],
+    )
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("SequenceMap", ["s", "t"], ["products", "shapes"], body=body),
+    ]
+    outputs = {"products": sequence_of(FLOAT), "shapes": sequence_of(INT64)}
+    proto = model(nodes, {"x": X[0]}, outputs)
+    for name in ("s", "t"):
+        proto.graph.input.append(helper.make_value_info(name, sequence_of(FLOAT)))
+    feeds = {"x": X[0], "s": [X, X[1], X[2:4]], "t": [X, X[5], X[:2]]}
+    with Session(proto, reference=False, cache_dir=False) as session:
+        assert same(session.run(None, feeds), runtime(proto, feeds))
+        with pytest.raises(InputError, match=r"the lengths \[2, 3\]"):
+            session.run(None, {**feeds, "t": [X, X]})
+        assert session.run(None, {**feeds, "s": [], "t": []}) == [[], []]

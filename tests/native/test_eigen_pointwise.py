@@ -21,8 +21,10 @@ from vtensor.runtime import _replay
 SHAPES = [(), (1,), (513,), (5, 63), (4, 64), (3, 1030), (2, 3, 512), (3, 2, 700), (70, 2, 3, 65)]
 #: Rows that are short, and come again: once, and more often than a tile has room for.
 SHAPES += [(40, 49, 2), (3, 5, 1100, 3), (7, 2, 3, 2, 5)]
+#: Blocks of channels, which come again along a row of several tiles.
+SHAPES += [(5, 130, 8), (2, 3, 70, 16)]
 #: Enough work for a team, whose parts begin within rows.
-LARGE = (31, 7, 530)
+LARGE = [(31, 7, 530), (31, 460, 8)]
 
 
 def reads(shape: tuple[int, ...]) -> list[list[int]]:
@@ -61,9 +63,10 @@ def test_operands_are_laid_out_in_any_way(shape: tuple[int, ...]) -> None:
         check(shape, [ways[index], ways[index - 1], ways[index - 2]], 1)
 
 
-def test_the_parts_of_a_team_begin_within_rows() -> None:
-    for row, other in product(reads(LARGE)[:6], repeat=2):
-        check(LARGE, [row, other, row], 4)
+@pytest.mark.parametrize("shape", LARGE)
+def test_the_parts_of_a_team_begin_within_rows(shape: tuple[int, ...]) -> None:
+    for row, other in product(reads(shape)[:6], repeat=2):
+        check(shape, [row, other, row], 4)
 
 
 @pytest.mark.parametrize("threads", [1, 4])

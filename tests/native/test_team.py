@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from tests.libraries.processes import run_python
-from tests.native.stepping import NamedSteps, RunStruct, held, step_of
+from tests.native.stepping import Array, NamedSteps, RunStruct, held, step_of
 from vtensor.runtime import _replay
 from vtensor.runtime._replay import Program, Stopped, Team, empty_step
 from vtensor.runtime.execution.processors import available_threads
@@ -412,3 +412,44 @@ def test_an_ending_with_threads_left_is_seen() -> None:
     code = ENDINGS["other threads run"].replace("time.sleep(0.01)", "time.sleep(0.0005)")
     done = ended(code + "atexit._clear()")
     assert done.returncode == -signal.SIGABRT
+
+
+def turns(team: Team, library: Path, carried: Any, most: int = 3) -> tuple[Any, list[Array]]:
+    """Repeat dst = 3 * src for a state of ones; return the result and the memory."""
+    memory = [np.ones(4, np.float32), np.zeros(4, np.float32)]
+    program = Program([16, 16], [(held(step_of(library, "scale")), [(0, 0), (1, 0)])])
+    return team.repeat(program, memory, carried, 0, most), memory
+
+
+def test_a_state_and_its_next_value_change_places(team: Team, c_steps: Path) -> None:
+    rows = np.zeros((3, 4), np.float32)
+    done, memory = turns(team, c_steps, ([(0, 1)], None, None, [], [(1, rows)]))
+    assert done == (3, True)
+    np.testing.assert_array_equal(rows, np.outer([3, 9, 27], np.ones(4)))
+    np.testing.assert_array_equal(memory[1], rows[2])  # an odd number of turns
+
+
+def test_a_source_is_another_row_in_each_turn(team: Team, c_steps: Path) -> None:
+    rows, results = np.arange(1, 9, dtype=np.float32).reshape(2, 4), np.zeros((2, 4), np.float32)
+    carried: Any = [], None, None, [(0, rows)], [(1, results)]
+    assert turns(team, c_steps, carried, 2)[0] == (2, True)
+    np.testing.assert_array_equal(results, 3 * rows)
+
+
+@pytest.mark.parametrize(
+    ("carried", "complaint"),
+    [
+        (([(0, 7)], None, None, [], []), "binding 7 of a loop, which has 2"),
+        (([(0, 1), (1, 0)], None, None, [], []), "of several states"),
+        (([(0, 0)], None, None, [], []), "of several states"),
+        (([], 0, None, [], []), "not 8 bytes"),
+        (([], None, 2, [], []), "binding 2"),
+        (([], None, None, [(0, np.zeros(11, np.float32))], []), "3 rows of 16 bytes has 44"),
+        (([], None, None, [], [(1, np.zeros(11, np.float32))]), "3 rows of 16 bytes has 44"),
+    ],
+)
+def test_what_a_loop_cannot_carry_is_refused(
+    team: Team, c_steps: Path, carried: Any, complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        turns(team, c_steps, carried)

@@ -254,3 +254,42 @@ def test_a_place_outside_is_refused_where_rows_have_no_elements(library: str, in
     start = plain(np.array([0, 4, 0], np.int64), "N")
     with pytest.raises(InputError, match="index 5 along T, which has 5 elements"):
         run(library, ops.TensorScatter("T", "N"), [*images, start])
+
+
+#: Operators that find as much as the data decide.
+FINDING = [
+    ops.NonZero(("A", "B")),
+    *(ops.Unique(("A", "B"), axis, order) for axis in ("", "A", "B") for order in (True, False)),
+    *(ops.Select(("A", "B"), axis) for axis in ("", "A", "B")),
+]
+
+
+@pytest.mark.parametrize("op", FINDING, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.bool_, np.uint32])
+def test_nan_negative_zero_and_equal_elements_are_found_as_numpy_finds_them(
+    op: Any, dtype: Any
+) -> None:
+    random = np.random.default_rng(1)
+    x = np.array([1, 0, -0.0, np.nan, 2, np.nan], np.float32)[random.integers(6, size=(5, 4))]
+    x = np.nan_to_num(x) if dtype is not np.float32 else x
+    operands = [plain(x.astype(dtype), "A B")]
+    if isinstance(op, ops.Select):
+        operands.append(plain(np.arange(9) % 3 > 0, "k"))
+    same_as_definition(op, operands)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_boxes_of_equal_scores_and_no_numbers_are_chosen_as_numpy_chooses_them(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    boxes = random.random((2, 30, 4), np.float32).round(seed % 3 + 1)
+    scores = random.random((2, 3, 30), np.float32).round(1)
+    boxes[0, 4, 1] = boxes[1, 0] = scores[0, 1, 2] = np.nan
+    op = ops.NonMaxSuppression(seed * 4, 0.3, (-np.inf, 0.4)[seed % 2], bool(seed & 2))
+    same_as_definition(op, [plain(boxes, "B S corner"), plain(scores, "B C S")])
+
+
+def same_as_definition(op: Any, operands: list[Any]) -> None:
+    """Check that Eigen's outputs are NumPy's."""
+    rows = (run(library, op, operands).values for library in ("eigen", "numpy"))
+    for own, expected in zip(*rows, strict=True):
+        np.testing.assert_array_equal(own, expected)

@@ -103,6 +103,26 @@ def test_a_slow_integer_kernel_is_not_used(
     )
 
 
+@pytest.mark.parametrize("quantized", [True, False])
+def test_a_quantization_that_only_numbers_need_counts(
+    quantized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory limits this product. On integers it is the faster one only if it stores bytes, and
+    another step would have to quantize the numbers.
+    """
+    code = registry().libraries["narrow"].code
+    speed = Speed("", 3.0, 0.4)
+    monkeypatch.setitem(code, "speeds_handler", lambda: {"u8": speed, "s8": speed})
+    g = Graph("net")
+    x = decoded(g, g.input("x", {"N": 1, "C": 4, "H": 96, "W": 96}, "u8"))
+    w = g.constant(np.ones((64, 4, 1, 1), "i1"), "O I h w")
+    w = g.add(ops.DequantizeLinear(), w, number(g, 0.25))
+    y = g.add(ops.Relu(), g.add(ops.Conv2D(), x, w))
+    g.output(encoded(g, y) if quantized else y)
+    graph = in_integers(g.seal())
+    assert ("ConvInteger" in operators(graph)) == quantized
+
+
 # Whole networks
 
 

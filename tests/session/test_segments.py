@@ -89,6 +89,34 @@ def test_a_length_that_data_decide_needs_no_new_plan() -> None:
     assert not new
 
 
+def test_plans_of_segments_come_from_the_cache(tmp_path: Path) -> None:
+    proto = model(SPEECH, w=f32(8, 8))
+    for cached in (False, True):
+        with Session(proto, cache_dir=tmp_path) as session:
+            for turn in range(3):
+                same_as_runtime(session, proto, {"h": np.abs(f32(1, 4 + turn, 8))}, 1e-4)
+                assert [plan.origin.cached for plan in session.plans] == [cached] * 2
+
+
+def test_plans_of_bodies_come_from_the_cache(tmp_path: Path) -> None:
+    text = f"""g (float[4] x) => (float[4] y) {CONSTANTS[:-1]}, bool yes = {{1}}> {{
+        s = ReduceSum<keepdims = 0>(x) c = Cast<to = 7>(s)
+        y = Loop(c, yes, x) < body = b(int64 i, bool d, float[4] s) => (bool e, float[4] t) {{
+            t = Exp(s) e = Identity(d) }} > }}"""
+    for cached in (False, True):
+        with Session(model(text), cache_dir=tmp_path) as session:
+            same_as_runtime(session, model(text), {"x": np.full(4, 0.3, np.float32)})
+            assert [plan.origin.cached for plan in session.plans] == [cached] * 2
+
+
+def test_the_first_segment_of_known_sizes_is_planned_by_the_session() -> None:
+    text = f"g (float[4] x) => (float[k] y) {CONSTANTS} {{ {COUNTED} y = Cast<to = 1>(r) }}"
+    with Session(model(text), cache_dir=None) as session:
+        assert len(session.plans) == 1
+        same_as_runtime(session, model(text), {"x": np.ones(4, np.float32)})
+        assert len(session.plans) == 2
+
+
 #: Sizes that are wrong for some data: nodes, the sum of x, and the error.
 WRONG = {
     "huge": (f"{COUNTED} y = Cast<to = 1>(r)", 1e12, BudgetError),

@@ -25,6 +25,10 @@ from vtensor.language.wording import counted
 #: Operators of control flow, and the indices of the inputs that decide what runs.
 DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
 
+#: Largest number of nodes that unrolled loops may become. A loop of more turns runs turn by turn if
+#: their number is known; each turn of any other decides only whether there is another one.
+MAX_LOOP_NODES = 1 << 13
+
 
 @dataclass(frozen=True, eq=False)
 class RemainingLoop(NetworkNode):
@@ -75,7 +79,10 @@ def undecided(node: NetworkNode, facts: Facts) -> str:
     if has_batch(node):
         return "a Scan of opset 8, which has a batch; convert the model to a later opset"
     if not values:
-        return "how often it runs is decided by sizes that are computed from data"
+        return (
+            "how often it runs is decided by sizes that are computed from data, or its turns would "
+            f"become more than {MAX_LOOP_NODES} nodes"
+        )
     listed = ", ".join(map(repr, values))
     return (
         f"{listed} decides what runs, and is computed from data; it has to follow from constants, "
@@ -107,7 +114,7 @@ def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNo
         [condition] = np.ravel(facts.arrays[node.proto.input[0]])
         return _branch(node, attributes["then_branch" if condition else "else_branch"], taken)
     loop = (_Scan if node.label == "Scan" else _Loop)(node, facts, attributes)
-    if (another := loop.another()) is None:
+    if (another := loop.another()) is None or loop.is_long():
         return None
     return loop.iteration(taken) if another else loop.end(taken)
 
@@ -208,6 +215,18 @@ class _Loop:
             return False
         return not condition or bool(self.facts.arrays[condition].item())
 
+    def most(self) -> int:
+        """Return the most iterations; 0 if their number is unknown."""
+        count = self.node.proto.input[0]
+        return int(self.facts.arrays[count].item()) if count else 0
+
+    def is_long(self) -> bool:
+        """Return whether no iteration is unrolled yet, and all would be more than MAX_LOOP_NODES
+        nodes.
+        """
+        each = len(self.body.node) + len(self.body.input) + 1
+        return self.remaining.number == 0 and self.most() * each > MAX_LOOP_NODES
+
     def given(self, splice: Splice) -> list[str]:
         """Return the names of the values that the body gets as inputs in the next iteration.
 
@@ -296,6 +315,10 @@ class _Scan(_Loop):
         """Return whether there is a next iteration, or None if that is unknown."""
         length = self._length()
         return None if length is None or self.node.opset < 9 else self.remaining.number < length
+
+    def most(self) -> int:
+        """Return the number of iterations; 0 if it is unknown."""
+        return self._length() or 0
 
     def given(self, splice: Splice) -> list[str]:
         """Return the names of the values that the body gets as inputs in the next iteration.

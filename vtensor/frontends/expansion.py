@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from onnx import helper
 
 from vtensor.frontends.calls import MAX_NODES
-from vtensor.frontends.control import RemainingLoop, decide
+from vtensor.frontends.control import MAX_LOOP_NODES, RemainingLoop, decide
 from vtensor.frontends.defined import defined_outputs
 from vtensor.frontends.folding import (
     Facts,
@@ -31,10 +31,6 @@ from vtensor.frontends.tensors import Array, sizes_of
 from vtensor.frontends.values import shape_makers, waits
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.language.records import replace
-
-#: Largest number of nodes that unrolled loops may become. It is needed since the number of
-#: iterations is not known before: each iteration decides only whether there is another one.
-MAX_LOOP_NODES = 1 << 13
 
 
 def infer(

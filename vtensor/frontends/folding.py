@@ -282,9 +282,28 @@ def _check_node(network: Network, node: NetworkNode) -> None:
         onnx.checker.check_node(node.proto, _checker(network.ir_version, *node.opsets.items()))
     except Exception as error:  # ValidationError, or any error of the bindings
         pass_signals(error)
-        raise node_error(network, node, f"not as ONNX defines it: {error}") from error
+        text = f"not as ONNX defines it: {error}{_later_attributes(node)}"
+        raise node_error(network, node, text) from error
     if node.origin is None:
         network.checked.add(node.name)
+
+
+def _later_attributes(node: NetworkNode) -> str:
+    """Return a remedy for attributes that later opsets alone define; empty if there are none.
+
+    ONNX Runtime's quantiser writes such nodes if it is given a network of an old opset.
+    """
+    domain, kind = node.proto.domain, node.proto.op_type
+    every = [row for row in onnx.defs.get_all_schemas_with_history() if row.name == kind]
+    for name in (attribute.name for attribute in node.proto.attribute):
+        rows = [row for row in every if row.domain == domain and name in row.attributes]
+        first = min((row.since_version for row in rows), default=0)
+        if first > node.opsets.get(domain, first):
+            return (
+                f"\n  to fix: {kind} has the attribute {name} from opset {first} on; convert the"
+                f" network to it by onnx.version_converter, then quantize or export it again"
+            )
+    return ""
 
 
 @lru_cache(maxsize=64)

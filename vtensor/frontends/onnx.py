@@ -22,6 +22,7 @@ from vtensor.frontends.network import InputType, Network, Source, read_network
 from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.language.cached import cached_property
 from vtensor.language.graph import Graph
+from vtensor.language.process.imported import blake2b
 from vtensor.language.process.interrupts import ignored
 from vtensor.language.symbolic.sizes import OpenSize
 from vtensor.language.symbolic.trace import Trace, number_of
@@ -213,6 +214,19 @@ class Model:
         model._own_sizes = False
         model.__dict__.pop("_symbolic", None)
         return model
+
+    @property
+    def digest(self) -> str:
+        """Digest, in hex, of what distinguishes the network from others of the same model's
+        bytes.
+        """
+        network = self._network
+        nodes = [
+            (node.name, node.label, [*node.proto.input], [*node.proto.output])
+            for node in network.nodes
+        ]
+        facts = repr((_kinds(network.inputs), [*network.outputs], nodes))
+        return blake2b(facts.encode(), digest_size=16).hexdigest()
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
         """Return the graph for given sizes of inputs, and for given values of some inputs.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import shutil
 import sys
 
 from vtensor.onnxruntime.hook import install
@@ -31,7 +30,11 @@ def main(arguments: list[str]) -> int:
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return 0
-    program = arguments[0] if os.path.exists(arguments[0]) else shutil.which(arguments[0])  # noqa: PTH110
+    program: str | None = arguments[0]
+    if not os.path.exists(arguments[0]):  # noqa: PTH110
+        from shutil import which
+
+        program = which(arguments[0])
     if program is None:
         print(f"{arguments[0]!r} is neither a file nor a command\n\n{USAGE}", file=sys.stderr)
         return 2

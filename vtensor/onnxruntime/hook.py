@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
@@ -47,10 +46,10 @@ class _Finder:
             return None
         below = fullname.removeprefix(NAME)
         if below and below.split(".")[1] in PASSED:
-            return ModuleSpec(fullname, _Alias(REAL + below)) if installed() else None
+            return ModuleSpec(fullname, _alias(REAL + below)) if installed() else None
         if importlib.util.find_spec(OWN + below) is None:
             return None
-        return ModuleSpec(fullname, _Alias(OWN + below), is_package=below.count(".") < 2)
+        return ModuleSpec(fullname, _alias(OWN + below), is_package=below.count(".") < 2)
 
     def find_distributions(self, context: Any) -> list[Any]:
         """Return the package's metadata, as ``importlib.metadata`` asks."""
@@ -71,8 +70,10 @@ class _Finder:
         return [Interface()]
 
 
-class _Alias(importlib.abc.Loader):
+class _Alias:
     """Loads a module by importing another one, which then has both names.
+
+    It is no ``importlib.abc.Loader``: that module imports a dozen others.
 
     Args:
         name: the other module's name.
@@ -90,4 +91,6 @@ class _Alias(importlib.abc.Loader):
         module.__spec__ = self._own  # the import system has set the spec of the other name
 
 
+#: Makes an ``_Alias``; ``ModuleSpec`` takes any object with its methods.
+_alias: Any = _Alias
 _FINDER = _Finder()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -52,7 +51,7 @@ def installed() -> ModuleSpec | None:
     return None
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds the modules of the installed package under their other name.
 
     Some of its modules put their folder into ``sys.path``, and import others without the package's

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from vtensor.onnxruntime.metadata import ELEMENTS, NodeArg, element_number
 from vtensor.onnxruntime.options import DATA_FOLDER, MODEL_FORMAT, RunOptions, SessionOptions
 from vtensor.onnxruntime.providers import Provider, chosen
 from vtensor.onnxruntime.values import Array, OrtValue
+from vtensor.runtime.execution.looks import LOOK
 from vtensor.runtime.session import Session as Network
 
 if TYPE_CHECKING:
@@ -74,8 +76,15 @@ class Session:
             RuntimeException: a library failed, or memory ran out.
         """
         _check_run(run_options)
-        results = self._answers(output_names, input_feed)
-        _check_run(run_options)  # another thread may have set ``terminate``
+        if run_options is None:
+            return self._answers(output_names, input_feed)
+        look = partial(_check_run, run_options)  # another thread may set ``terminate``
+        before = LOOK.set(look)
+        try:
+            results = self._answers(output_names, input_feed)
+        finally:
+            LOOK.reset(before)
+        look()
         return results
 
     def run_with_ort_values(

@@ -352,6 +352,43 @@ class Team:
                 arena.
         """
 
+    def repeat(
+        self,
+        program: Program,
+        bindings: Sequence[object],
+        carried: tuple[
+            Sequence[tuple[int, int]],
+            int | None,
+            int | None,
+            Sequence[tuple[int, object]],
+            Sequence[tuple[int, object]],
+        ],
+        first: int,
+        most: int,
+    ) -> tuple[int, bool]:
+        """
+        Run a program turn after turn, as the body of a loop, for about 50 ms at most.
+
+        Returns the number of turns, and whether the condition would let a further turn follow.
+        After an odd number of turns, the memory of both sides of each state has changed places.
+
+        Args:
+            bindings: as for ``run``.
+            carried: (states, number, condition, sources, sinks), with bindings as indices. states:
+                an input, and the output that is that input in the next turn; number: the input
+                that is the turn's number (int64), or None; condition: the output whose first byte
+                is 0 after the last turn, or None; sources: the inputs that are another row in each
+                turn, with the rows; sinks: the bindings that are copied to a row after each turn,
+                with the rows.
+            first: the number of the first turn.
+            most: the most turns.
+
+        Raises:
+            ValueError: the program calls Python; a binding does not exist or is of several states;
+                both sides of a state differ in size; there is too little memory for rows.
+            TypeError, StepFailed, Stopped, Circular, RuntimeError: as for ``run``.
+        """
+
     @property
     def waiting(self) -> int:
         """The number of threads that wait for work of this team."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.runtime.execution.binding import Binding
     from vtensor.runtime.execution.direct import DirectRequest
+    from vtensor.runtime.execution.repeat import Repeated, Turns
     from vtensor.runtime.planning.keys import PlanKey
     from vtensor.runtime.segments import Segments
 
@@ -99,6 +100,8 @@ class Runner:
                 if not source.corrected():
                     raise
                 self._last_run = (self.plans.declared(), {}) if source.static else None
+        if declared and source.waiting is not None:
+            self._cut(source.waiting)
 
     @property
     def last_run(self) -> LastRun | None:
@@ -397,7 +400,7 @@ class Runner:
             for layouts in (self._options.entry, self._options.delivery)
         )
         options = replace(self._options, entry=entry, delivery=delivery)
-        return Runner(source, options, self.workspace, declared=False)
+        return Runner(source, options, self.workspace)
 
     def _run_segments(
         self,
@@ -429,6 +432,16 @@ class Runner:
             held.append(array)
             results.append(handed_on(name, array, into.get(name)))
         return results
+
+    def repeat(self, turns: Turns) -> Repeated | None:
+        """Run the network turn after turn, as the body of a loop, by the plan of the last run.
+
+        Returns None, and runs nothing, if that plan does not fit.
+        """
+        from vtensor.runtime.execution.repeat import repeated
+
+        requests = self._requests if self.plans is not None else []
+        return repeated(requests[0], turns) if requests else None
 
     @property
     def parts(self) -> list[Runner]:

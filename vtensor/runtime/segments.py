@@ -7,6 +7,7 @@ loop runs turn by turn; their graphs are models, too.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,8 @@ import numpy as np
 from vtensor.errors import BudgetError, InputError
 from vtensor.language.dtype import from_numpy, numpy_dtype
 from vtensor.language.process.forks import OwnLock
+from vtensor.runtime.execution.looks import LOOK
+from vtensor.runtime.execution.repeat import Carried, Repeated, Turns
 from vtensor.storage.budget import REMEDY
 from vtensor.storage.inputs import Array, Port
 
@@ -34,6 +37,9 @@ class PartRunner(Protocol):
     def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, object], /) -> list[Array]:
         """Run the part and return its outputs, in order."""
 
+    def repeat(self, turns: Turns) -> Repeated | None:
+        """Run the part turn after turn by the plan of its last run; None if that does not fit."""
+
     @property
     def parts(self) -> Sequence[Any]:
         """The runners of the parts that this part is cut into; only this one if it is not cut."""
@@ -43,6 +49,9 @@ class PartRunner(Protocol):
 
 
 RunnerOf = Callable[["Model"], PartRunner]
+
+#: The turns of a loop that the first native call runs at most; later ones run twice as many.
+MIN_TURNS = 64
 
 
 class Segments:
@@ -208,13 +217,16 @@ class _Branch:
 
 
 class _Loop(_Branch):
-    """An ONNX Loop whose body runs turn by turn.
+    """An ONNX Loop. Turns run in one native call as long as their shapes do not change, else one by
+    one.
 
     Attributes:
         heads: the number of the body's outputs before its states: one, the condition.
+        ahead: the number of the body's inputs before its states: two, the turn's number and the
+            condition.
     """
 
-    heads = 1
+    heads, ahead = 1, 2
 
     def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
         """Run the loop and return its outputs by name; the arguments are those of a branch.
@@ -222,80 +234,123 @@ class _Loop(_Branch):
         Raises:
             BudgetError: the values that its outputs stack take more than ``max_bytes``.
         """
-        body, inputs = self.control.attributes["body"], self.given(values)
-        names = [value.name for value in body.input]
-        limit, condition, states, scanned = self.begin(inputs)
-        rows: list[list[Array]] = [[] for _ in range(len(body.output) - self.heads - len(states))]
-        number, held, outer = 0, 0, self.outer("body", values)
-        shapes = [(1,) * len(value.type.tensor_type.shape.dim) for value in body.input[:2]]
-        while condition and (limit is None or number < limit):
-            given = [*self.ahead(number, shapes), *states, *self.slices(scanned, number)]
-            turn = outer | dict(zip(names, given, strict=True))
-            results = self.results("body", turn, kinds)
-            if self.heads:
-                condition = bool(self.number(results[0], "condition"))
-            end = self.heads + len(states)
-            states, number = results[self.heads : end], number + 1
-            for row, array in zip(rows, results[end:], strict=True):
-                row.append(array)
-                held += array.nbytes
+        body = self.control.attributes["body"]
+        limit, condition, states, scanned = self.begin(self.given(values))
+        begin, end, carried = self.ahead, self.heads + len(states), self.carried(len(states))
+        names, outer = [value.name for value in body.input], self.outer("body", values)
+        shapes = [(1,) * len(value.type.tensor_type.shape.dim) for value in body.input[:begin]]
+        blocks: list[list[Array]] = [[] for _ in body.output[end:]]
+        look, number, held, alone = LOOK.get(), 0, 0, 1
+        while condition and number < limit:
+            if look is not None:
+                look()
+            ahead = [np.full(shape, n) for shape, n in zip(shapes, (number, True), strict=False)]
+            given = [*ahead, *states, *(rows[number] for rows in scanned)]
+            turn, done = outer | dict(zip(names, given, strict=True)), None
+            if carried is not None and number >= alone and "body" in self.runners:
+                most, rows = min(limit - number, MIN_TURNS + number), [r[number:] for r in scanned]
+                turns = Turns(carried, turn, rows, number, most, self.max_bytes - held)
+                done = self.runners["body"].repeat(turns)
+                # Single turns in between notice a better plan.
+                alone = 2 * number if done is None else number + done.number + 1
+            if done is None:
+                done = self.single(turn, kinds, names[begin : begin + len(states)])
+            condition, number = done.goes_on, number + done.number
+            changed = map(done.states.get, names[begin:], states)
+            states = [state for state in changed if state is not None]
+            for block, row in zip(blocks, done.rows, strict=True):
+                block.append(row)
+                held += row.nbytes
             if held > self.max_bytes:
                 raise BudgetError(
                     f"{self.described}: its outputs take {held} bytes after {number} turns, "
                     f"the budget is {self.max_bytes}\n  to fix: {REMEDY}"
                 )
-        return self.named([*states, *(self.stack(i, row) for i, row in enumerate(rows))])
+        return self.named([*states, *(self.stack(i, block) for i, block in enumerate(blocks))])
+
+    def single(self, turn: Arrays, kinds: Mapping[str, Kind], states: Sequence[str]) -> Repeated:
+        """Run one turn.
+
+        Args:
+            turn: the values of the body's inputs, and its outer values, by name.
+            kinds: the types of those outer values whose rank is known.
+            states: the names of the inputs that are states.
+        """
+        results, end = self.results("body", turn, kinds), self.heads + len(states)
+        goes_on = not self.heads or bool(self.number(results[0], "condition"))
+        changed = dict(zip(states, results[self.heads : end], strict=True))
+        return Repeated(1, goes_on, changed, [row[None] for row in results[end:]])
 
     def begin(
         self, inputs: Sequence[Array | None]
-    ) -> tuple[int | None, bool, list[Array], Sequence[Array]]:
-        """Return (most turns or None, whether there is a first one, states, scanned inputs)."""
+    ) -> tuple[int, bool, list[Array], Sequence[Array]]:
+        """Return (most turns, whether there is a first one, states, scanned inputs).
+
+        The first axis of a scanned input is that of turns.
+        """
         limit, condition = [*inputs[:2], None][:2]
         return (
-            None if limit is None else self.number(limit, "number of turns"),
+            sys.maxsize if limit is None else self.number(limit, "number of turns"),
             condition is None or bool(self.number(condition, "condition")),
             [array for array in inputs[2:] if array is not None],
             (),
         )
 
-    def ahead(self, number: int, shapes: Sequence[tuple[int, ...]], /) -> list[Array]:
-        """Return what the body gets before its states: the turn's number, and a true condition.
+    def carried(self, count: int) -> Carried | None:
+        """Return what changes from turn to turn.
+
+        Returns None if a state is another input of the turn before, or the condition is a state.
 
         Args:
-            number: the turn's number.
-            shapes: the shapes of the two.
+            count: the number of states.
         """
-        return [np.full(shapes[0], number, np.int64), np.ones(shapes[1], np.bool_)]
+        names = [value.name for value in self.control.attributes["body"].input]
+        outputs, passed = self.outputs["body"], self.passed["body"]
+        states, end = names[self.ahead : self.ahead + count], self.heads + count
+        pairs = zip(states, outputs[self.heads : end], strict=True)
+        changing = [(state, name) for state, name in pairs if passed.get(name) != state]
+        heads = outputs[: self.heads]
+        if any(passed.get(name) in states for name in heads):
+            return None
+        if any(name in passed for _, name in changing):
+            return None
+        return Carried(
+            names[0] if self.ahead else "",
+            next((name for name in heads if name not in passed), ""),
+            changing,
+            names[self.ahead + count :],
+            [passed.get(name, name) for name in outputs[end:]],
+        )
 
-    def slices(self, scanned: Sequence[Array], number: int) -> list[Array]:  # noqa: ARG002
-        """Return what the body gets after its states in turn ``number``: nothing."""
-        return []
-
-    def stack(self, place: int, row: Sequence[Array]) -> Array:
+    def stack(self, place: int, blocks: Sequence[Array]) -> Array:
         """Return output number ``place`` of those that stack a value of every turn.
 
         A loop without turns stacks nothing; open sizes of the value are then 0.
+
+        Args:
+            place: the index of the output among these.
+            blocks: the values, with turns along the first axis.
 
         Raises:
             InputError: the value has another shape in another turn.
         """
         body, axis, step = self.control.attributes["body"], *self.order(place)
         value = body.output[len(body.output) - self.stacked(body) + place]
-        if not row:
+        if not blocks:
             from vtensor.frontends.tensors import element_type
 
             kind = value.type.tensor_type
             shape = [dim.dim_value for dim in kind.shape.dim]
             shape.insert(axis % (len(shape) + 1), 0)
             return np.zeros(shape, numpy_dtype(element_type(kind.elem_type, value.name)))
-        if len({array.shape for array in row}) > 1:
-            shapes = sorted({array.shape for array in row})
+        if len({block.shape[1:] for block in blocks}) > 1:
+            shapes = sorted({block.shape[1:] for block in blocks})
             raise InputError(f"{self.described}: {value.name!r} has several shapes: {shapes}")
-        return np.stack(row[::step], axis)
+        return np.asarray(np.moveaxis(np.concatenate(blocks)[::step], 0, axis), order="C")
 
     def stacked(self, body: Any) -> int:
         """Return the number of outputs that stack a value of every turn."""
-        return len(body.output) - self.heads - (len(body.input) - 2)
+        return len(body.output) - self.heads - (len(body.input) - self.ahead)
 
     def order(self, place: int) -> tuple[int, int]:  # noqa: ARG002
         """Return the axis along which a stacked output has its turns, and 1, or -1 if reversed."""
@@ -305,11 +360,11 @@ class _Loop(_Branch):
 class _Scan(_Loop):
     """An ONNX Scan: a loop over slices of its last inputs."""
 
-    heads = 0
+    heads, ahead = 0, 0
 
     def begin(
         self, inputs: Sequence[Array | None]
-    ) -> tuple[int | None, bool, list[Array], Sequence[Array]]:
+    ) -> tuple[int, bool, list[Array], Sequence[Array]]:
         """Return (number of turns, True, states, scanned inputs).
 
         Raises:
@@ -324,20 +379,12 @@ class _Scan(_Loop):
         lengths = {row.shape[axis] for row, axis in zip(scanned, axes, strict=True)}
         if len(lengths) != 1:
             raise InputError(f"{self.described}: its inputs have the lengths {sorted(lengths)}")
-        return lengths.pop(), True, states, scanned
-
-    def ahead(self, _number: int, _shapes: Sequence[tuple[int, ...]], /) -> list[Array]:
-        """Return what the body gets before its states: nothing."""
-        return []
-
-    def slices(self, scanned: Sequence[Array], number: int) -> list[Array]:
-        """Return a slice of each scanned input: the one of turn ``number``."""
-        rows = []
-        for i, array in enumerate(scanned):
-            axis, back = self.of("scan_input_axes", i), self.of("scan_input_directions", i)
-            place = array.shape[axis] - 1 - number if back else number
-            rows.append(np.asarray(array.take(place, axis), order="C"))
-        return rows
+        steps = [-1 if self.of("scan_input_directions", i) else 1 for i in range(count)]
+        rows = [
+            np.asarray(np.moveaxis(row, axis, 0)[::step], order="C")
+            for row, axis, step in zip(scanned, axes, steps, strict=True)
+        ]
+        return lengths.pop(), True, states, rows
 
     def stacked(self, body: Any) -> int:
         """Return the number of outputs that stack a value of every turn."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.language.tensor import VTensor
     from vtensor.runtime.execution.binding import Binding
+    from vtensor.runtime.graphs import Graphs
     from vtensor.runtime.lock.lock_file import Lock
     from vtensor.runtime.planning.frontier import Frontier
     from vtensor.runtime.tuning.profile import Profile
@@ -208,13 +209,16 @@ class Session(OneProcess):
         listed = options.preferences.allows(REFERENCE)
         entries = entries_of(cache_dir)
         self._edges: Edges | None = None
+        self._graphs: Graphs | None = None
         limits = listed, workspace.max_bytes
         try:
             source = Source(model, *limits, external_data_root, entries, workspace.expect)
         except EdgesNeeded:
             from vtensor.frontends.edges.model import Edges
+            from vtensor.runtime.graphs import Graphs
 
-            edges = Edges(cast(Any, model))
+            self._graphs = Graphs(listed, external_data_root, options, workspace)
+            edges = Edges(cast(Any, model), self._graphs.opened)
             self._edges = None if edges.plain else edges
             root = external_data_root or edges.root
             source = Source(edges.core, *limits, root, entries, workspace.expect)
@@ -541,6 +545,8 @@ class Session(OneProcess):
         if sys.is_finalizing():  # nothing can be imported any more
             return
         self._runner.close()
+        for runner in self._graphs.runners if self._graphs is not None else ():
+            runner.close()
         self._backlog.close()
 
     def __del__(self) -> None:

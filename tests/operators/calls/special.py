@@ -31,8 +31,12 @@ TYPES = ("f32", "bf16", "f16", "f64")
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -7.25, 20.0, -88.5, 105.0, -3e4)
 
 #: Of integers made of floats beyond them; a mean whose sum is infinite; parameters of other dims;
-#: slopes that oneDNN multiplies by 0 (see ``levels.KNOWN``).
-LEFT_OUT = ("Cast", "BitCast", "QuantizeLinear", "MeanOf", "BatchNorm", "PRelu")
+#: slopes that oneDNN multiplies by 0 (see ``levels.KNOWN``); sums and products of integers, each
+#: with its scale and zero point, whose combinations of numbers would fill gigabytes.
+LEFT_OUT = (
+    *("Cast", "BitCast", "QuantizeLinear", "MeanOf", "BatchNorm", "PRelu"),
+    *("DequantizedAdd", "DequantizedMul"),
+)
 #: How far a result may be from 0 where an approximation cuts off a tail.
 TAILS = {"Gelu": 1e-11, "Mish": 1e-6, "Swish": 1e-36}
 

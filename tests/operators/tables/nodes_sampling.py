@@ -99,6 +99,7 @@ SAMPLING = [
     node("DFT", 20, (2, 7, 3, 2), np.array(9), np.array(1), inverse=1),
     node("STFT", 17, (2, 20, 1), np.array(3), floats(6), np.array(6)),
     node("STFT", 17, (2, 20, 2), np.array(3), None, np.array(5), onesided=0),
+    node("STFT", 17, (2, 20), np.array(3), floats(6)),
     *(
         node("GridSample", 16, SQUARE, (1, 3, 4, 2), mode=mode, padding_mode=padding)
         for mode in ("nearest", "bilinear", "bicubic")

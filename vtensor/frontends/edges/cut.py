@@ -10,7 +10,8 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from vtensor.errors import UnsupportedOperatorError
-from vtensor.frontends.calls import domain_of
+from vtensor.frontends.calls import domain_of, graphs_of
+from vtensor.frontends.control import DECIDING
 from vtensor.frontends.edges.kinds import (
     ML,
     array_of,
@@ -25,6 +26,7 @@ from vtensor.frontends.edges.kinds import (
 from vtensor.frontends.edges.sequences import Sequences
 from vtensor.frontends.edges.steps import STEPS
 from vtensor.frontends.edges.texts import number_of
+from vtensor.frontends.network import reads_of
 from vtensor.frontends.tensors import sizes_of
 from vtensor.language.operators import OPERATORS
 from vtensor.language.process.interrupts import pass_signals
@@ -88,7 +90,7 @@ def cut(proto: ModelProto, label: str) -> Cut:
     for tensor in constants.values():
         if tensor.data_type == TensorProto.STRING:
             texts += array_of(tensor).reshape(-1).tolist()
-    read = {name for node in (*before, *after) for name in node.input}
+    read = {name for node in (*before, *after) for name in reads_of(node)}
     delivered = {value.name for value in graph.output}
     known = {name: array_of(t) for name, t in constants.items() if name in read | delivered}
     for node in middle:
@@ -107,8 +109,6 @@ def _types(graph: onnx.GraphProto) -> dict[str, TypeProto]:
 
 def _needed(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
     """Return the nodes that the values ``outputs`` need."""
-    from vtensor.frontends.network import reads_of
-
     wanted, kept = {*outputs}, []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
@@ -123,9 +123,11 @@ def _is_step(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
     if label == spelled("cast"):
         ends = types.get(node.input[0]), types.get(node.output[0])
         return is_text(ends[0]) != is_text(ends[1])
-    if label == spelled("identity"):
-        kind = types.get(node.input[0])
-        return kind is not None and not is_array(kind)
+    if label == spelled("identity") or label in DECIDING:
+        kinds = [types.get(name) for name in (*node.input, *node.output)]
+        graphs = (graph for each in node.attribute for graph in graphs_of(each))
+        kinds += [value.type for graph in graphs for value in (*graph.input, *graph.output)]
+        return any(kind is not None and not is_array(kind) for kind in kinds)
     return label in STEPS
 
 
@@ -141,7 +143,7 @@ def _parts(
     producer = {name: place for place, node in enumerate(nodes) for name in node.output}
     able: list[bool] = []
     for node in nodes:
-        origins = [producer[name] for name in node.input if name in producer]
+        origins = [producer[name] for name in reads_of(node) if name in producer]
         is_constant = node.op_type == "Constant" and not node.domain
         known = is_constant or step_of(node) is not None
         able.append(known and all(able[place] for place in origins))
@@ -150,9 +152,9 @@ def _parts(
         node = nodes[place]
         if able[place] and (place in first or _is_step(node, types)):
             first.add(place)
-            first.update(producer[name] for name in node.input if name in producer)
+            first.update(producer[name] for name in reads_of(node) if name in producer)
     for place, node in enumerate(nodes):
-        sources = {producer[name] for name in node.input if name in producer}
+        sources = {producer[name] for name in reads_of(node) if name in producer}
         if place in first or not (_is_step(node, types) or sources & after):
             continue
         if step_of(node) is None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TypeProto
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 
 from libdesc.registry import ready
 from vtensor.errors import InputError, ModelError, VTensorError
@@ -16,6 +18,7 @@ from vtensor.frontends.edges.cut import cut
 from vtensor.frontends.edges.kinds import attributes_of, is_text, label_of, step_of
 from vtensor.frontends.edges.steps import Step
 from vtensor.frontends.edges.texts import numbers_of, table_of, text_array, texts_of
+from vtensor.frontends.network import reads_of
 from vtensor.frontends.tensors import element_type, sizes_of
 from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.process.interrupts import pass_signals
@@ -26,6 +29,9 @@ Array = np.ndarray[Any, Any]
 #: Runs the numeric network: the names of the wanted outputs, and the arrays by name.
 Run = Callable[[list[str], Mapping[str, Any]], Sequence[Array]]
 
+#: Makes a model of the graph of a node, and returns what runs it.
+Open = Callable[[ModelProto], Run]
+
 #: Names of element types in types that are no arrays, by ours.
 _NAMES = {"f32": "float", "f64": "double", "f16": "float16", "s64": "int64", "s32": "int32"}
 
@@ -35,6 +41,7 @@ class Edges:
 
     Args:
         model: the model's path, its bytes, or its ``ModelProto``.
+        opened: makes what runs a graph of a node; a model that no run needs has none.
 
     Attributes:
         core: the numeric model.
@@ -47,7 +54,9 @@ class Edges:
         ModelError: a node needs texts, sequences or maps between numeric nodes.
     """
 
-    def __init__(self, model: str | os.PathLike[str] | bytes | ModelProto) -> None:
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes | ModelProto, opened: Open | None = None
+    ) -> None:
         label, self.root = "the model", ""
         if isinstance(model, str | os.PathLike):
             path = Path(model).resolve()
@@ -70,7 +79,8 @@ class Edges:
         ]
         self._known, self._texts = parts.known, table_of(parts.texts)
         self._before, self._after = (
-            [_PythonStep(node) for node in nodes] for nodes in (parts.before, parts.after)
+            [_PythonStep(node, _graphs(node, proto, parts.types, opened)) for node in nodes]
+            for nodes in (parts.before, parts.after)
         )
         self._feeds = [value.name for value in self.core.graph.input]
         self._coded = {name for name, kind in parts.types.items() if is_text(kind)}
@@ -152,14 +162,68 @@ class Edges:
         return steps[::-1]
 
 
+class _Graph:
+    """A graph of a node, which a step calls with the graph's inputs.
+
+    It becomes a model when it is first called; outer values that it reads are further inputs.
+
+    Args:
+        graph: the graph.
+        model: the model that it belongs to.
+        types: the known types of the model's values.
+        opened: makes what runs the graph.
+    """
+
+    def __init__(
+        self, graph: GraphProto, model: ModelProto, types: Mapping[str, TypeProto], opened: Open
+    ) -> None:
+        node = NodeProto(attribute=[helper.make_attribute("body", graph)])
+        self._names, self.outer = [v.name for v in graph.input], sorted(reads_of(node))
+        self._outputs = [value.name for value in graph.output]
+        self._run: Run | None = None
+        self._opened, self._body = opened, ModelProto()
+        self._body.CopyFrom(model)
+        self._body.graph.CopyFrom(graph)
+        self._body.graph.input.extend(
+            ValueInfoProto(name=name, type=types.get(name)) for name in self.outer
+        )
+
+    def __call__(self, values: Mapping[str, Any], inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run the graph and return its outputs.
+
+        Args:
+            values: the values of the model, by name.
+            inputs: the graph's inputs.
+
+        Raises:
+            InputError: the graph has another number of inputs.
+        """
+        if len(inputs) != len(self._names):
+            raise InputError(f"its graph has {len(self._names)} inputs, and gets {len(inputs)}")
+        self._run = self._run or self._opened(self._body)
+        given = dict(zip(self._names, inputs, strict=True))
+        return self._run(self._outputs, {**{n: values[n] for n in self.outer}, **given})
+
+
+def _graphs(
+    node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto], opened: Open | None
+) -> dict[str, _Graph]:
+    """Return the graphs of a node by the names of the attributes that hold them."""
+    graphs = {a.name: a.g for a in node.attribute if a.type == a.GRAPH}
+    if opened is None:
+        return {}
+    return {name: _Graph(graph, model, types, opened) for name, graph in graphs.items()}
+
+
 class _PythonStep:
     """A node as a function of values."""
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: NodeProto, graphs: Mapping[str, _Graph]) -> None:
         self._label, self._name = label_of(node), node.name
         self._inputs, self.makes = [*node.input], [*node.output]
-        self.reads = [name for name in node.input if name]
-        self._attributes = attributes_of(node)
+        outer = [name for graph in graphs.values() for name in graph.outer]
+        self.reads = [name for name in (*node.input, *outer) if name]
+        self._attributes, self._graphs = attributes_of(node), graphs
         self._function: Step = step_of(node) or _constant
 
     def __call__(self, values: dict[str, Any]) -> None:
@@ -169,9 +233,11 @@ class _PythonStep:
             InputError: the node does not take its inputs.
         """
         inputs = [values[name] if name else None for name in self._inputs]
+        graphs = {name: partial(graph, values) for name, graph in self._graphs.items()}
         try:
             with np.errstate(all="ignore"):
-                results = self._function(self._attributes, *inputs)
+                results = self._function({**self._attributes, **graphs}, *inputs)
+                made = [*islice(results, len(self.makes))]
         except VTensorError as error:
             raise InputError(f"{self._label} {self._name!r}: {error}") from error
         except Exception as error:  # inputs of wrong kinds
@@ -179,7 +245,10 @@ class _PythonStep:
             raise InputError(
                 f"{self._label} {self._name!r} does not take its inputs: {error}"
             ) from error
-        values.update(zip(self.makes, results, strict=False))
+        if len(made) < len(self.makes) and any(self.makes[len(made) :]):
+            text = f"delivers no {self.makes[len(made)]!r}, as a Loop does that runs no turn"
+            raise InputError(f"{self._label} {self._name!r} {text}")
+        values.update(zip(self.makes, made, strict=False))
 
 
 def _constant(attributes: Mapping[str, Any]) -> Sequence[Any]:

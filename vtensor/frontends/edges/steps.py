@@ -1,25 +1,28 @@
 """The operators of Python steps, as functions of arrays, texts, lists and dicts.
 
 A function takes an operator's attributes by name, and its inputs; None is an input that is left
-out. It returns the outputs.
+out. It returns the outputs. An attribute that holds a graph is a function there, which takes a list
+of the graph's inputs and returns its outputs.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
-from vtensor.errors import InputError
+from ptensor.background_work import checkpoint
+from vtensor.errors import BudgetError, InputError
+from vtensor.storage.budget import REMEDY, max_bytes_of
 
 Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]
-Step = Callable[..., Sequence[Any]]
+Step = Callable[..., Iterable[Any]]
 
 #: Texts that ONNX writes for numbers that are not finite, and reads.
 _SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
@@ -75,6 +78,66 @@ def _joined(attributes: Attributes, items: list[Any]) -> Sequence[Any]:
         return [join(items, axis=attributes["axis"])]
     except ValueError as error:
         raise InputError(f"elements of a sequence cannot be joined: {error}") from None
+
+
+def _mapped(attributes: Attributes, *inputs: Any) -> Iterable[Any]:
+    """Run a graph on the elements of sequences, place by place; other inputs are the same.
+
+    Without elements, each output is an empty list.
+    """
+    lengths = {len(x) for x in inputs if isinstance(x, list)}
+    if len(lengths) != 1 or not isinstance(inputs[0], list):
+        raise InputError(f"its sequences have the lengths {sorted(lengths)}")
+    rows = [
+        attributes["body"]([x[place] if isinstance(x, list) else x for x in inputs])
+        for place in range(lengths.pop())
+    ]
+    return ([*column] for column in zip(*rows, strict=True)) if rows else iter(list, None)
+
+
+def _chosen(attributes: Attributes, condition: Any) -> Iterable[Any]:
+    """Run one of two graphs: If."""
+    results: Iterable[Any] = attributes["then_branch" if _number(condition) else "else_branch"]([])
+    return results
+
+
+def _looped(
+    attributes: Attributes, most: Any = None, condition: Any = None, *states: Any
+) -> Iterable[Any]:
+    """Run a graph turn by turn: Loop. Its states may be sequences and absent optional values.
+
+    Raises:
+        BudgetError: the values of the turns take more bytes than a network may.
+    """
+    limit, rows = max_bytes_of(None), list[Sequence[Any]]()
+    turns, held = None if most is None else _number(most), 0
+    goes_on = condition is None or bool(_number(condition))
+    while goes_on and (turns is None or len(rows) < turns):
+        checkpoint()
+        given = [np.array(len(rows), np.int64), np.array(True), *states]
+        head, *results = attributes["body"](given)
+        goes_on, states = bool(_number(head)), tuple(results[: len(states)])
+        rows.append(results[len(states) :])
+        held += _bytes_of(rows[-1])
+        if held + _bytes_of(states) > limit:
+            raise BudgetError(
+                f"{len(rows)} turns take more than {limit} bytes, the budget\n  to fix: {REMEDY}"
+            )
+    return [*states, *(np.stack(column) for column in zip(*rows, strict=True))]
+
+
+def _number(value: Any) -> int:
+    if np.size(value) != 1:
+        raise InputError(f"one number must decide what runs: {np.shape(value)}")
+    return int(np.asarray(value).item())
+
+
+def _bytes_of(values: Iterable[Any]) -> int:
+    """Return the bytes of arrays, and of those in lists."""
+    return sum(
+        _bytes_of(value) if isinstance(value, list) else np.asarray(value).nbytes
+        for value in values
+    )
 
 
 def _value(_: Attributes, x: Any) -> Sequence[Any]:
@@ -231,6 +294,7 @@ STEPS: dict[str, Step] = {
     "SequenceInsert": _insert,
     "SequenceErase": _erase,
     "SequenceLength": lambda _, items: [np.asarray(len(items), np.int64)],
+    "SequenceMap": _mapped,
     "SplitToSequence": _split,
     "ConcatFromSequence": _joined,
     "Optional": lambda _, x=None: [x],
@@ -254,4 +318,4 @@ STRUCTURAL: dict[str, Step] = {
     "reshape": _reshaped,
     "concat": lambda attributes, *x: [np.concatenate(x, attributes["axis"])],
 }
-SHARED: dict[str, Step] = {"Flatten": _flat}
+SHARED: dict[str, Step] = {"Flatten": _flat, "If": _chosen, "Loop": _looped}

@@ -29,11 +29,13 @@ class ModelFile:
         parts: its bytes: the raw data of large weights, and the rest.
         label: name of the model in errors.
         path: absolute path of its file; None for a model from memory.
+        part: a digest of the nodes, if only these of the model are meant; else empty.
     """
 
     parts: Parts
     label: str
     path: Path | None
+    part: str = ""
 
     @property
     def held(self) -> int:
@@ -49,7 +51,8 @@ class ModelFile:
     @cached_property
     def digest(self) -> str:
         """Digest of VTensor's code and of the model's bytes except large weights, in hex."""
-        facts = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
+        size, places = self.parts.size, sorted(self.parts.data)
+        facts = repr((__version__, code_state(), size, places, *filter(None, [self.part])))
         digest = blake2b(facts.encode(), digest_size=16)
         digest.update(self.parts.rest)
         return digest.hexdigest()

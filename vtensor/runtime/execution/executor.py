@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptensor.evaluation import Step
-    from vtensor.runtime._replay import Program
+    from vtensor.runtime._replay import Program, Team
 
     Array = np.ndarray[Any, Any]
 
@@ -347,20 +347,27 @@ class Executor:
             StepFailed: a native step failed.
             SessionClosedError: the interpreter is shutting down.
         """
+        return self.served(lambda team: team.run(program, bindings, times, sizes, queue, exponents))
+
+    def served(self, use: Callable[[Team], T]) -> T:
+        """Call ``use`` with the team that does this executor's work; return its result.
+
+        Raises:
+            SessionClosedError: the interpreter is shutting down.
+        """
         if os.getpid() != self._process:  # forked, as in ``run``
-            own_executor = Executor.of(self.threads)
-            return own_executor.replay(program, bindings, times, sizes, queue, exponents)
+            return Executor.of(self.threads).served(use)
         here, server = getattr(_own, "executor", None), self
         try:
             if here is None or here is self:
-                return server.team.run(program, bindings, times, sizes, queue, exponents)
+                return use(server.team)
             with self._server_for(here) as server:
-                return server.team.run(program, bindings, times, sizes, queue, exponents)
+                return use(server.team)
         except self._stopped as error:
             raise _over(error) from error
         except self._circular:
             with self._spared() as spare:
-                return spare.replay(program, bindings, times, sizes, queue, exponents)
+                return spare.served(use)
 
 
 def is_planning() -> bool:

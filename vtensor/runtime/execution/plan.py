@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena, Program
     from vtensor.runtime.execution.address_ranges import AddressRanges
     from vtensor.runtime.execution.plan_steps import PlanStep
+    from vtensor.runtime.execution.repeat import CarriedBindings
     from vtensor.runtime.execution.steps import RecordedStep
     from vtensor.runtime.planning.background import BackgroundTask
     from vtensor.runtime.recording.placement import Placement
@@ -410,11 +411,34 @@ class Plan(OneProcess):
             return lanes.run(lambda _: lane.executor.run(lambda: self._bound(bindings, run)))
         return lanes.run(partial(self._native, bindings, times))
 
+    def repeat(
+        self, bindings: Sequence[Array], carried: CarriedBindings, first: int, most: int
+    ) -> tuple[int, bool]:
+        """Run the steps turn after turn, as the body of a loop.
+
+        Returns the number of turns, and whether a further one follows. The arguments are those of
+        ``_replay.Team.repeat``, the errors those of ``replay``.
+        """
+
+        def turns(lane: Lane) -> tuple[int, bool]:
+            program = self.program(lane)
+            return lane.executor.served(
+                lambda team: team.repeat(program, bindings, carried, first, most)
+            )
+
+        return self._typed_errors(lambda: self.lanes.run(turns))
+
     def _native(self, bindings: Sequence[Array], times: Array | None, lane: Lane) -> bool:
-        try:
-            return lane.executor.replay(
+        return self._typed_errors(
+            lambda: lane.executor.replay(
                 self.program(lane), bindings, times, exponents=self.exponents
             )
+        )
+
+    def _typed_errors(self, run: Callable[[], T]) -> T:
+        """Return the result of ``run``; an error of the native code becomes a typed one."""
+        try:
+            return run()
         except RuntimeError as error:
             if (typed := self._typed(error)) is None:
                 raise

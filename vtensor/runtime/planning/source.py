@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -61,9 +60,11 @@ class Source:
         entries: the cache; None without one.
         expect: called with the number of bytes of the model's weights, if a plan that packs them is
             likely to follow.
+        file: the file of ``model``, if that is a part of a model.
 
     Attributes:
         inputs, outputs: the ports of a run.
+        waiting: the error that asks for segments, if the model cannot be loaded in one; else None.
 
     Raises:
         ModelError: the file is missing, is no ONNX, or uses what VTensor lacks.
@@ -77,12 +78,14 @@ class Source:
         external_data_root: str | os.PathLike[str] | None,
         entries: Entries | None = None,
         expect: Callable[[int], None] | None = None,
+        file: ModelFile | None = None,
     ) -> None:
         self._expect = expect
+        self.waiting: SegmentsNeededError | None = None
         if entries is not None:
             model = _as_bytes(model)
         self._given: Given | None = model
-        self._file = _opened(model)
+        self._file = file or _opened(model)
         self._reference, self._max_bytes = reference, max_bytes
         self._root, self._entries = external_data_root, entries
         self._deferred: DeferredArrays | None = None
@@ -206,7 +209,9 @@ class Source:
         earlier = self.fingerprint.deferred if self.fingerprint is not None else None
         if isinstance(model, Graph):
             return None, model if model.sealed else model.seal()
-        if file is not None and entries is not None:
+        if file is None or entries is None:
+            self._file = None
+        elif not file.part:
             from vtensor.frontends.files.saved_text import MOST_BYTES, read_known, save_known
 
             limit = max_bytes_of(self._max_bytes)
@@ -216,8 +221,6 @@ class Source:
                 return None, _original(known[0])
             if file.held > MOST_BYTES:
                 self._file = None
-        else:
-            self._file = None
         with importing:  # forks wait for this lock
             from vtensor.frontends.files.lazy_onnx import defer
 
@@ -240,9 +243,13 @@ class Source:
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
             save_known(file, text, graph, entries)
-        with suppress(ValuesNeededError, SegmentsNeededError):  # runs make the plans then
+        try:
             if graph is None and loaded.static:
                 graph = loaded.graph({})
+        except SegmentsNeededError as error:
+            self.waiting = error
+        except ValuesNeededError:
+            pass  # runs make the plans then
         if graph is not None:
             return None, _original(graph)
         loaded.check_operators()
@@ -277,7 +284,9 @@ class Source:
 
     def part(self, model: Model) -> Source:
         """Return a source of a part of the model."""
-        return Source(model, self._reference, self._max_bytes, self._root, self._entries)
+        file = self._file and replace(self._file, part=model.digest)
+        options = self._reference, self._max_bytes, self._root, self._entries
+        return Source(model, *options, file=file)
 
     @property
     def _model(self) -> Model | None:
@@ -335,6 +344,8 @@ class Source:
             ValuesNeededError: the value of another input decides shapes.
         """
         graph = self._graph
+        if self.waiting is not None and not known:
+            raise self.waiting
         if graph is None:
             assert self._model is not None, "a source has a model or a graph"
             graph = self._model.graph(dict(shapes), dict(known))
