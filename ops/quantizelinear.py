@@ -352,7 +352,7 @@ class DynamicQuantizeLinear:
     """Quantize to u8 by the smallest scale that covers every value and 0.
 
     scale = (max(x, 0) - min(x, 0)) / 255, zero = -min(x, 0) / scale rounded, y = x / scale rounded
-    plus zero. If all of x is 0, the scale is 1 / 255. A NaN does not count, and becomes 0; if x has
+    plus zero. If all of x is 0, the scale is 1. A NaN does not count, and becomes 0; if x has
     an infinity, all of y is 0.
 
     Dims:
@@ -377,7 +377,8 @@ def dynamic_codes(values: Array) -> tuple[Array, Array, Array]:
     """Return numbers quantized as by ``DynamicQuantizeLinear``, the scale and the zero point."""
     numbers = values[~np.isnan(values)]
     low, high = numbers.min(initial=0), numbers.max(initial=0)
-    step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
+    number = values.dtype.type
+    step = (high - low) / number(255) if high > low else number(1)
     origin = np.fmin(np.fmax(np.rint(-low / step), 0), 255)  # fmin and fmax ignore a NaN
     return np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255), step, origin
 

@@ -79,7 +79,7 @@ private:
             low = std::min(low, least);
             high = std::max(high, most);
         });
-        const float scale = (high > low ? high - low : 1.0F) / kMost;
+        const float scale = high > low ? (high - low) / kMost : 1.0F;
         // fmin and fmax give a code of 0 to 255 also if `scale` is infinite or NaN.
         const float zero = std::fmin(std::fmax(std::nearbyint(-low / scale), 0.0F), kMost);
         *output(slots, 2) = scale;

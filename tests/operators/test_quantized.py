@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from libdesc.numpy.casts import cast
-from ops import Clip, MatMul
+from ops import Clip, DynamicQuantizeLinear, MatMul
 from tests.operators.harness import Array, plain, run
 from vtensor import Session
 from vtensor.language.dtype import numpy_dtype
@@ -89,6 +89,14 @@ def test_a_dynamic_product() -> None:
     nodes = [node("DynamicQuantizeLinear", "x", "q s z"), node("MatMulInteger", "q w z")]
     product = computed(nodes, x, w=w.astype(np.int8))
     np.testing.assert_array_equal(product, steps.astype(np.int64) @ w)
+
+
+@pytest.mark.parametrize("library", ["eigen", "numpy"])
+def test_zeros_have_the_scale_one(library: str) -> None:
+    """As in ONNX Runtime; ONNX itself would divide by zero."""
+    zeros = plain(np.zeros(3, np.float32), "A")
+    y, scale, zero = run(library, DynamicQuantizeLinear(), [zeros]).values
+    assert (y.tolist(), scale.item(), zero.item()) == ([0, 0, 0], 1, 0)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 9, 32), (5, 40, 70), (3, 0, 2)])
