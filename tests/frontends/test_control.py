@@ -286,8 +286,23 @@ def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """g (float[3] x) => (float[3] y) <bool yes = {1}, bool no = {0}> {
         y = Loop(, yes, x) < body = b(int64 i, bool d, float[3] s) => (bool e, float[3] t) {
             t = Add(s, x) e = Not(no) } > }"""
-    with pytest.raises(ModelError, match="more than 100 nodes"):
+    with pytest.raises(ModelError, match="always true: it never ends"):
         Session(model(text))
+
+
+def test_a_loop_whose_condition_follows_from_sizes_may_be_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(expansion, "MAX_LOOP_NODES", 100)
+    proto = model(
+        """g (float[k] x) => (float[k] y) <bool yes = {1}> {
+        s = Shape(x) n = Squeeze(s)
+        y = Loop(, yes, x) < body = b(int64 i, bool d, float[k] s) => (bool e, float[k] t) {
+            t = Add(s, x) e = Less(i, n) } > }"""
+    )
+    with Session(proto) as session:
+        for length in (3, 200, 50):
+            same_as_runtime(session, proto, {"x": f32(length)}, 1e-6)
 
 
 WEIGHTS_OF_A_BODY = {

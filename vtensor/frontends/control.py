@@ -25,8 +25,7 @@ from vtensor.language.wording import counted
 #: Operators of control flow, and the indices of the inputs that decide what runs.
 DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
 
-#: Largest number of nodes that unrolled loops may become. A loop of more turns runs turn by turn if
-#: their number is known; each turn of any other decides only whether there is another one.
+#: Largest number of nodes that unrolled loops may become. A loop of more nodes runs turn by turn.
 MAX_LOOP_NODES = 1 << 13
 
 
@@ -106,7 +105,7 @@ def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNo
         ModelError: the node's attributes or graphs are wrong. Or a loop runs no iteration, and its
             body does not declare the sizes of the values that an output of the loop stacks.
     """
-    if node.label not in DECIDING or deciding(node, facts):
+    if node.label not in DECIDING or node.name in facts.kept or deciding(node, facts):
         return None
     attributes = {a.name: helper.get_attribute_value(a) for a in node.proto.attribute}
     _check(node, attributes, facts)
@@ -117,6 +116,20 @@ def decide(node: NetworkNode, facts: Facts, taken: TakenNames) -> list[NetworkNo
     if (another := loop.another()) is None or loop.is_long():
         return None
     return loop.iteration(taken) if another else loop.end(taken)
+
+
+def never_ends(node: NetworkNode) -> bool:
+    """Return whether a node is a Loop without a number of turns, none of which decides by what
+    changes from turn to turn whether there is another one.
+    """
+    if node.label != "Loop" or node.proto.input[0]:
+        return False
+    [body] = (a.g for a in node.proto.attribute if a.name == "body")
+    changing = {value.name for value in body.input}
+    for part in body.node:
+        if part.op_type in DECIDING or changing.intersection(part.input):
+            changing.update(part.output)
+    return body.output[0].name not in changing
 
 
 #: The attributes that each operator of control flow must have.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from onnx import helper
 
 from vtensor.frontends.calls import MAX_NODES
-from vtensor.frontends.control import MAX_LOOP_NODES, RemainingLoop, decide
+from vtensor.frontends.control import MAX_LOOP_NODES, RemainingLoop, decide, never_ends
 from vtensor.frontends.defined import defined_outputs
 from vtensor.frontends.folding import (
     Facts,
@@ -38,6 +38,7 @@ def infer(
     sizes: Mapping[str, Sequence[int | None] | None],
     values: Mapping[str, Array] | None = None,
     by_operators: bool = False,
+    kept: frozenset[str] = frozenset(),
 ) -> tuple[Network, Facts]:
     """Infer types, fold constants, and replace function calls and control flow by their nodes.
 
@@ -51,16 +52,18 @@ def infer(
             replace those of ONNX's inference, and each difference is noted in
             ``Facts.differences``. If ONNX's inference refuses a node whose input sizes are open,
             its outputs stay unknown.
+        kept: names of loops that are not unrolled.
 
     Returns:
         (network, facts). The network is ``network`` itself if no node was replaced.
 
     Raises:
         ModelError: a node is not as ONNX defines it; its shapes do not fit; a function is
-            incomplete; or functions or loops expand to too many nodes.
+            incomplete; functions expand to too many nodes; or a loop never ends.
         BudgetError: a value takes more memory than the network may.
     """
     facts = facts_of(network, sizes, values or {})
+    facts.kept = kept
     taken = TakenNames([*network.value_names(), *(node.name for node in network.nodes)])
     waiting, count, unrolled = deque(network.nodes), 0, 0
     is_open = any(shape is None or None in shape for shape in sizes.values())
@@ -86,8 +89,9 @@ def infer(
         count += len(parts)
         unrolled += len(parts) * any(isinstance(part, RemainingLoop) for part in parts)
         if unrolled > MAX_LOOP_NODES:
-            text = f"iterations of loops become more than {MAX_LOOP_NODES} nodes"
-            raise node_error(network, node, text)
+            if never_ends(node):
+                raise node_error(network, node, "its condition is always true: it never ends")
+            return infer(network, sizes, values, by_operators, kept | {node.name})
         if count > MAX_NODES:
             raise node_error(network, node, f"functions become more than {MAX_NODES} nodes")
         waiting.extendleft(reversed(parts))

@@ -86,6 +86,7 @@ class Facts:
             overrule those in ``types``.
         differences: for a node, by name, a text that says how the sizes of its operator in VTensor
             differ from those of ONNX's inference.
+        kept: names of loops that run turn by turn, because they would become too many nodes.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -95,6 +96,7 @@ class Facts:
     leaves: dict[str, Leaves] = field(default_factory=dict)
     made: dict[str, Sizes] = field(default_factory=dict)
     differences: dict[str, str] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
     _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
     def sizes(self, name: str) -> Sizes | None:
