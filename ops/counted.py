@@ -14,7 +14,7 @@ import numpy as np
 
 from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import wide
+from libdesc.numpy.arrays import FLOATS, wide
 from ptensor import Layout, PTensor
 from vtensor.language.records import dataclass
 from vtensor.language.spelling import NodeReader, counted
@@ -25,6 +25,9 @@ Array = np.ndarray[Any, Any]
 
 #: The number of coordinates of a box.
 CORNERS = 4
+
+#: A rule of operators that find elements in the order of all dims of x.
+_ALL_DIMS = (lambda op, x, *_: len(op.order) == len(x.dims), "order must have all dims of x")
 
 
 def _count(ctx: Context, place: int) -> VTensor:
@@ -60,6 +63,7 @@ def _read_nonzero(node: NodeReader) -> Sequence[VTensor]:
     dims={"x": "*", "indices": "rank n", "count": "one"},
     onnx=counted("NonZero", 9, _read_nonzero, lambda _: {0: 1}),
     traits=[Cost(1)],
+    holds=[_ALL_DIMS],
 )
 @dataclass(frozen=True)
 class NonZero:
@@ -115,6 +119,7 @@ def _read_compress(node: NodeReader) -> Sequence[VTensor]:
     dims={"x": "*", "condition": "k", "y": "*", "count": "one"},
     onnx=counted("Compress", 9, _read_compress, _along(lambda axis: {0: axis})),
     traits=[Cost(1), Opaque()],
+    holds=[_ALL_DIMS],
 )
 @dataclass(frozen=True)
 class Select:
@@ -176,6 +181,7 @@ def _read_unique(node: NodeReader) -> Sequence[VTensor]:
     dims={"x": "*", "y": "*", "indices": "n", "inverse": "n", "counts": "n", "count": "one"},
     onnx=counted("Unique", 11, _read_unique, _along(lambda axis: {0: axis, 1: 0, 3: 0})),
     traits=[Cost(16)],
+    holds=[_ALL_DIMS],
 )
 @dataclass(frozen=True)
 class Unique:
@@ -302,7 +308,13 @@ def eigen_suppression(ctx: Context, op: NonMaxSuppression, *tensors: VTensor) ->
     return eigen.suppression(tensors, *numbers)
 
 
-@definition("NonMaxSuppression")
+def _box_orders(op: object, *tensors: VTensor) -> list[Layout]:
+    """Return layouts in which images come first, and coordinates and boxes last."""
+    orders = ("B", "S", "corner"), ("B", "C", "S"), *(tensor.dims for tensor in tensors[2:])
+    return [Layout.plain(order) for order in orders]
+
+
+@definition("NonMaxSuppression", orders=_box_orders, dtypes={"boxes": FLOATS, "scores": FLOATS})
 def suppression(
     ctx: Context,
     op: NonMaxSuppression,

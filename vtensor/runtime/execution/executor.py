@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.process.forks import process_lock
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptensor.evaluation import Step
-    from vtensor.runtime._replay import Program, Team
+    from vtensor.runtime._replay import Program
 
     Array = np.ndarray[Any, Any]
 
@@ -347,27 +347,28 @@ class Executor:
             StepFailed: a native step failed.
             SessionClosedError: the interpreter is shutting down.
         """
-        return self.served(lambda team: team.run(program, bindings, times, sizes, queue, exponents))
+        return bool(self.served("run", program, bindings, times, sizes, queue, exponents))
 
-    def served(self, use: Callable[[Team], T]) -> T:
-        """Call ``use`` with the team that does this executor's work; return its result.
+    def served(self, method: Literal["run", "repeat"], *arguments: Any) -> Any:
+        """Call a method of the team that does this executor's work; return its result.
 
         Raises:
+            StepFailed: a native step failed.
             SessionClosedError: the interpreter is shutting down.
         """
         if os.getpid() != self._process:  # forked, as in ``run``
-            return Executor.of(self.threads).served(use)
+            return Executor.of(self.threads).served(method, *arguments)
         here, server = getattr(_own, "executor", None), self
         try:
             if here is None or here is self:
-                return use(server.team)
+                return getattr(server.team, method)(*arguments)
             with self._server_for(here) as server:
-                return use(server.team)
+                return getattr(server.team, method)(*arguments)
         except self._stopped as error:
             raise _over(error) from error
         except self._circular:
             with self._spared() as spare:
-                return spare.served(use)
+                return spare.served(method, *arguments)
 
 
 def is_planning() -> bool:

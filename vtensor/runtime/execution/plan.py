@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena, Program
     from vtensor.runtime.execution.address_ranges import AddressRanges
     from vtensor.runtime.execution.plan_steps import PlanStep
-    from vtensor.runtime.execution.repeat import CarriedBindings
     from vtensor.runtime.execution.steps import RecordedStep
     from vtensor.runtime.planning.background import BackgroundTask
     from vtensor.runtime.recording.placement import Placement
@@ -38,6 +37,15 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
+
+#: What a loop carries, by the indices of a plan's bindings: see ``_replay.Team.repeat``.
+CarriedBindings = tuple[
+    Sequence[tuple[int, int]],
+    int | None,
+    int | None,
+    Sequence[tuple[int, object]],
+    Sequence[tuple[int, object]],
+]
 
 #: Steps, each with (region, byte offset in the region) of each of its slots. Region 0 is the arena;
 #: inputs, the memory allocated for outputs, and constants follow.
@@ -405,11 +413,12 @@ class Plan(OneProcess):
             self.visit(bindings, lambda run, _: run(0, None))
             look = partial(_replay.finite, bindings, self.exponents)
             return lanes.every[0].executor.run(look)
+        arguments = bindings, times, (), None, self.exponents
         if self.calls_back:  # Python has one view of memory: one such run at a time
             lane = lanes.every[0]
-            run = partial(self._native, bindings, times, lane)
-            return lanes.run(lambda _: lane.executor.run(lambda: self._bound(bindings, run)))
-        return lanes.run(partial(self._native, bindings, times))
+            run = partial(self._native, "run", arguments, lane)
+            return bool(lanes.run(lambda _: lane.executor.run(lambda: self._bound(bindings, run))))
+        return bool(lanes.run(partial(self._native, "run", arguments)))
 
     def repeat(
         self, bindings: Sequence[Array], carried: CarriedBindings, first: int, most: int
@@ -419,26 +428,16 @@ class Plan(OneProcess):
         Returns the number of turns, and whether a further one follows. The arguments are those of
         ``_replay.Team.repeat``, the errors those of ``replay``.
         """
+        arguments = bindings, carried, first, most
+        turns: tuple[int, bool] = self.lanes.run(partial(self._native, "repeat", arguments))
+        return turns
 
-        def turns(lane: Lane) -> tuple[int, bool]:
-            program = self.program(lane)
-            return lane.executor.served(
-                lambda team: team.repeat(program, bindings, carried, first, most)
-            )
-
-        return self._typed_errors(lambda: self.lanes.run(turns))
-
-    def _native(self, bindings: Sequence[Array], times: Array | None, lane: Lane) -> bool:
-        return self._typed_errors(
-            lambda: lane.executor.replay(
-                self.program(lane), bindings, times, exponents=self.exponents
-            )
-        )
-
-    def _typed_errors(self, run: Callable[[], T]) -> T:
-        """Return the result of ``run``; an error of the native code becomes a typed one."""
+    def _native(
+        self, method: Literal["run", "repeat"], arguments: tuple[Any, ...], lane: Lane
+    ) -> Any:
+        """Return the result of a method of a team; an error of it becomes a typed one."""
         try:
-            return run()
+            return lane.executor.served(method, self.program(lane), *arguments)
         except RuntimeError as error:
             if (typed := self._typed(error)) is None:
                 raise

@@ -17,18 +17,10 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.execution.fast_io import FastOutput
 
 if TYPE_CHECKING:
+    from vtensor.runtime.execution.plan import CarriedBindings
     from vtensor.runtime.execution.request import Request
 
 Array = np.ndarray[Any, Any]
-
-#: What a loop carries, by the indices of a plan's bindings: see ``_replay.Team.repeat``.
-CarriedBindings = tuple[
-    Sequence[tuple[int, int]],
-    int | None,
-    int | None,
-    Sequence[tuple[int, object]],
-    Sequence[tuple[int, object]],
-]
 
 
 @dataclass(frozen=True)
