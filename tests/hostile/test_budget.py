@@ -205,7 +205,7 @@ def test_memory_that_runs_out_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) 
     with Session(proto) as session:
         for _ in range(2):  # the second run takes the short way
             with monkeypatch.context() as patched:
-                patched.setattr(Executor, "replay", full)
+                patched.setattr(Executor, "served", full)
                 with pytest.raises(BudgetError, match=r"memory ran out .*planted"):
                     session.run(None, {"x": f32(1, 2, 5, 5)})
             session.run(None, {"x": f32(1, 2, 5, 5)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -152,15 +152,19 @@ def test_output_has_the_sizes_that_the_run_decides() -> None:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
     """Record the memory that native runs are given for inputs and outputs."""
     seen: list[Array] = []
-    honest = Executor.replay
+    honest = Executor.served
 
     def watch(
-        self: Executor, program: Program, bindings: Sequence[Array], *more: Any, **named: Any
-    ) -> bool:
+        self: Executor,
+        method: Literal["run", "repeat"],
+        program: Program,
+        bindings: Sequence[Array],
+        *more: Any,
+    ) -> Any:
         seen.extend(bindings)
-        return honest(self, program, bindings, *more, **named)
+        return honest(self, method, program, bindings, *more)
 
-    monkeypatch.setattr(Executor, "replay", watch)
+    monkeypatch.setattr(Executor, "served", watch)
     monkeypatch.setattr(DirectRequest, "run", lambda *_: None)  # whose memory is not seen here
     return seen
 
@@ -248,7 +252,7 @@ def test_failed_run_releases_the_callers_memory(
         raise NativeError("no luck")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Executor, "replay", fail)
+        patched.setattr(Executor, "served", fail)
         with pytest.raises(NativeError, match="no luck"):
             session.run(["y"], {"x": image()}, out={"y": y})
     y[...] = 7

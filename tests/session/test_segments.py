@@ -89,6 +89,13 @@ def test_a_length_that_data_decide_needs_no_new_plan() -> None:
     assert not new
 
 
+@pytest.fixture
+def caching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cache plans in this process, too, where other tests may have registered operators."""
+    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
+
+
+@pytest.mark.usefixtures("caching")
 def test_plans_of_segments_come_from_the_cache(tmp_path: Path) -> None:
     proto = model(SPEECH, w=f32(8, 8))
     for cached in (False, True):
@@ -98,6 +105,7 @@ def test_plans_of_segments_come_from_the_cache(tmp_path: Path) -> None:
                 assert [plan.origin.cached for plan in session.plans] == [cached] * 2
 
 
+@pytest.mark.usefixtures("caching")
 def test_plans_of_bodies_come_from_the_cache(tmp_path: Path) -> None:
     text = f"""g (float[4] x) => (float[4] y) {CONSTANTS[:-1]}, bool yes = {{1}}> {{
         s = ReduceSum<keepdims = 0>(x) c = Cast<to = 7>(s)
