@@ -29,7 +29,6 @@ from resolver.choice import ChoiceRefused
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from vtensor.errors import ContractError
-from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import info_of
 from vtensor.language.process.interrupts import ignored
 from vtensor.language.tensor import Storage, VTensor
@@ -386,10 +385,14 @@ def _memory(plan: Plan) -> list[Array]:
 
 
 def _ones(value: Value) -> Array:
-    """Return memory for a value, filled with ones; with zeros if its elements are integers."""
-    dtype = numpy_dtype(value.dtype)
-    memory = fresh_pages(value.nbytes)
-    memory.view(dtype).fill(dtype.kind not in "iub")
+    """Return memory for a value, filled with ones; with zeros if what it stores are integers, or
+    several planes.
+    """
+    stored, memory = value.layout.stored(value.dtype), fresh_pages(value.nbytes)
+    if stored.rest is not None:
+        memory.fill(0)
+    else:
+        memory.view(stored.numpy).fill(stored.numpy.kind not in "iub")
     return memory
 
 
