@@ -197,6 +197,7 @@ def test_tuned_plan_is_not_taken_when(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(tuned, "fastest", fastest)
+    caplog.set_level("INFO", logger="vtensor")
     with tuned_session() as session:
         assert not any(step.tuned for step in session.plan.steps)
     assert message in caplog.messages

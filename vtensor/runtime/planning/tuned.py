@@ -83,7 +83,7 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
         _log.warning("%s: plans cannot be timed, so no times are used: %s", graph.name, error)
         return untimed
     if best is untimed:
-        _log.warning(NOT_FASTER_MEASURED, graph.name, times_ns[-1] / 1e6, min(times_ns[:-1]) / 1e6)
+        _log.info(NOT_FASTER_MEASURED, graph.name, times_ns[-1] / 1e6, min(times_ns[:-1]) / 1e6)
     return within_tolerance(graph, best, options, workspace)
 
 
