@@ -304,4 +304,15 @@ def selecting(experiment: Experiment) -> Callable[..., None]:
     return main
 
 
-__all__ = ["FULL", "QUICK", "Experiment", "Key", "Scope", "Store", "alone", "command", "opened"]
+__all__ = [
+    "FULL",
+    "QUICK",
+    "Experiment",
+    "Key",
+    "Scope",
+    "Store",
+    "alone",
+    "command",
+    "opened",
+    "selecting",
+]

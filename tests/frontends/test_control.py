@@ -211,6 +211,20 @@ def test_a_sequence_that_a_loop_fills_is_no_value_of_a_graph() -> None:
         same_as_runtime(session, proto, {"x": f32(3)}, 0)
 
 
+def test_a_sequence_that_a_loop_fills_obeys_the_budget() -> None:
+    proto = model(
+        """g (float[3] x, int64 n) => (float[a] y) {
+        e = SequenceEmpty<dtype = 1>()
+        s = Loop(n, , e) < body = b(int64 i, bool d, seq(float[]) q)
+            => (bool d, seq(float[]) p) { r = Neg(x) p = SequenceInsert(q, r) } >
+        y = ConcatFromSequence<axis = 0>(s) }"""
+    )
+    with Session(proto, max_bytes=1 << 13) as session:
+        with pytest.raises(BudgetError, match=r"Loop .*turns take more than 8192 bytes"):
+            session.run(None, {"x": f32(3), "n": np.array(1_000_000)})
+        same_as_runtime(session, proto, {"x": f32(3), "n": np.array(3)}, 0)
+
+
 def test_what_a_process_reads_first_may_have_sequences(tmp_path: Path) -> None:
     """Before any operator is known."""
     onnx.save(model(decided_by_data(SEQUENCES["sequences"], "3")), tmp_path / "first.onnx")
@@ -281,11 +295,12 @@ def test_a_loop_of_many_turns_is_not_unrolled() -> None:
             same_as_runtime(session, model(LOOP), {"x": f32(3), "n": np.array(count)}, 1e-7)
 
 
-def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("condition", ["Not(no)", "Identity(d)"])
+def test_a_loop_without_end_is_refused(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expansion, "MAX_LOOP_NODES", 100)
-    text = """g (float[3] x) => (float[3] y) <bool yes = {1}, bool no = {0}> {
-        y = Loop(, yes, x) < body = b(int64 i, bool d, float[3] s) => (bool e, float[3] t) {
-            t = Add(s, x) e = Not(no) } > }"""
+    text = f"""g (float[3] x) => (float[3] y) <bool yes = {{1}}, bool no = {{0}}> {{
+        y = Loop(, yes, x) < body = b(int64 i, bool d, float[3] s) => (bool e, float[3] t) {{
+            t = Add(s, x) e = {condition} }} > }}"""
     with pytest.raises(ModelError, match="always true: it never ends"):
         Session(model(text))
 

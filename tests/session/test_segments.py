@@ -117,6 +117,36 @@ def test_plans_of_bodies_come_from_the_cache(tmp_path: Path) -> None:
             assert [plan.origin.cached for plan in session.plans] == [cached] * 2
 
 
+@pytest.mark.usefixtures("caching")
+@pytest.mark.parametrize("nested", [False, True])
+def test_graphs_that_differ_in_numbers_alone_have_plans_of_their_own(
+    nested: bool, tmp_path: Path
+) -> None:
+    def branch(number: int) -> str:
+        w = f"w = Constant<value = float[2] {{{number}, 2}}>()"
+        if not nested:
+            return f"() => (float[2] o) {{ {w} o = Mul(x, w) }}"
+        return f"""() => (float[2] o) {{ {w} o = If(c) <
+            then_branch = a () => (float[2] p) {{ p = Mul(x, w) }},
+            else_branch = b () => (float[2] p) {{ p = Add(x, w) }} > }}"""
+
+    proto = model(
+        f"""g (float[2] x, float[1] y, float[1] v) => (float[2] z) {{
+        s = ReduceSum<keepdims = 0>(y) d = Cast<to = 9>(s)
+        u = ReduceSum<keepdims = 0>(v) c = Cast<to = 9>(u)
+        z = If(d) < then_branch = t {branch(3)}, else_branch = e {branch(5)} > }}"""
+    )
+    for first in (0, 1):
+        with Session(proto, cache_dir=tmp_path) as session:
+            for turn in (first, 1 - first):
+                feeds = {
+                    "x": f32(2),
+                    "y": np.full(1, turn, np.float32),
+                    "v": np.ones(1, np.float32),
+                }
+                same_as_runtime(session, proto, feeds)
+
+
 def test_the_first_segment_of_known_sizes_is_planned_by_the_session() -> None:
     text = f"g (float[4] x) => (float[k] y) {CONSTANTS} {{ {COUNTED} y = Cast<to = 1>(r) }}"
     with Session(model(text), cache_dir=None) as session:

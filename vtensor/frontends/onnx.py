@@ -215,18 +215,22 @@ class Model:
         model.__dict__.pop("_symbolic", None)
         return model
 
-    @property
-    def digest(self) -> str:
-        """Digest, in hex, of what distinguishes the network from others of the same model's
-        bytes.
+    def digest(self, within: str) -> str:
+        """Return a digest, in hex, of what distinguishes the network from others that are parts of
+        the same model.
+
+        Args:
+            within: the digest of the network that this one was cut from; empty if that is the
+                model. Two graphs may call different constants alike; their own parts have these.
         """
         network = self._network
-        nodes = [
-            (node.name, node.label, [*node.proto.input], [*node.proto.output])
-            for node in network.nodes
-        ]
-        facts = repr((_kinds(network.inputs), [*network.outputs], nodes))
-        return blake2b(facts.encode(), digest_size=16).hexdigest()
+        digest = blake2b(digest_size=16)
+        digest.update(repr((within, _kinds(network.inputs), [*network.outputs])).encode())
+        for node in network.nodes:
+            text = node.proto.SerializeToString(deterministic=True)
+            digest.update(repr((node.name, sorted(node.opsets.items()), len(text))).encode())
+            digest.update(text)
+        return digest.hexdigest()
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
         """Return the graph for given sizes of inputs, and for given values of some inputs.

@@ -46,7 +46,7 @@ class Graphs:
         Raises:
             ModelError: the graph is inconsistent, or uses what VTensor lacks.
         """
-        edges = Edges(graph, self.opened)
+        edges = Edges(graph, self.opened, self._workspace.max_bytes)
         source = Source(edges.core, self._reference, self._workspace.max_bytes, self._root)
         runner = Runner(source, self._options, self._workspace, declared=False)
         self.runners.append(runner)

@@ -218,7 +218,7 @@ class Session(OneProcess):
             from vtensor.runtime.graphs import Graphs
 
             self._graphs = Graphs(listed, external_data_root, options, workspace)
-            edges = Edges(cast(Any, model), self._graphs.opened)
+            edges = Edges(cast(Any, model), self._graphs.opened, workspace.max_bytes)
             self._edges = None if edges.plain else edges
             root = external_data_root or edges.root
             source = Source(edges.core, *limits, root, entries, workspace.expect)

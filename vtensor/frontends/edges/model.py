@@ -13,7 +13,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, helper
 
 from libdesc.registry import ready
-from vtensor.errors import InputError, ModelError, VTensorError
+from vtensor.errors import BudgetError, InputError, ModelError, VTensorError
 from vtensor.frontends.edges.cut import cut
 from vtensor.frontends.edges.kinds import attributes_of, is_text, label_of, step_of
 from vtensor.frontends.edges.steps import Step
@@ -42,6 +42,7 @@ class Edges:
     Args:
         model: the model's path, its bytes, or its ``ModelProto``.
         opened: makes what runs a graph of a node; a model that no run needs has none.
+        max_bytes: limit of what the turns of a loop leave, in bytes; None is a Session's default.
 
     Attributes:
         core: the numeric model.
@@ -55,7 +56,10 @@ class Edges:
     """
 
     def __init__(
-        self, model: str | os.PathLike[str] | bytes | ModelProto, opened: Open | None = None
+        self,
+        model: str | os.PathLike[str] | bytes | ModelProto,
+        opened: Open | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         label, self.root = "the model", ""
         if isinstance(model, str | os.PathLike):
@@ -79,7 +83,10 @@ class Edges:
         ]
         self._known, self._texts = parts.known, table_of(parts.texts)
         self._before, self._after = (
-            [_PythonStep(node, _graphs(node, proto, parts.types, opened)) for node in nodes]
+            [
+                _PythonStep(node, _graphs(node, proto, parts.types, opened), max_bytes)
+                for node in nodes
+            ]
             for nodes in (parts.before, parts.after)
         )
         self._feeds = [value.name for value in self.core.graph.input]
@@ -218,12 +225,16 @@ def _graphs(
 class _PythonStep:
     """A node as a function of values."""
 
-    def __init__(self, node: NodeProto, graphs: Mapping[str, _Graph]) -> None:
+    def __init__(
+        self, node: NodeProto, graphs: Mapping[str, _Graph], max_bytes: int | None
+    ) -> None:
         self._label, self._name = label_of(node), node.name
         self._inputs, self.makes = [*node.input], [*node.output]
         outer = [name for graph in graphs.values() for name in graph.outer]
         self.reads = [name for name in (*node.input, *outer) if name]
         self._attributes, self._graphs = attributes_of(node), graphs
+        if graphs:
+            self._attributes["max_bytes"] = max_bytes
         self._function: Step = step_of(node) or _constant
 
     def __call__(self, values: dict[str, Any]) -> None:
@@ -231,6 +242,7 @@ class _PythonStep:
 
         Raises:
             InputError: the node does not take its inputs.
+            BudgetError: its outputs take more bytes than a network may.
         """
         inputs = [values[name] if name else None for name in self._inputs]
         graphs = {name: partial(graph, values) for name, graph in self._graphs.items()}
@@ -238,8 +250,11 @@ class _PythonStep:
             with np.errstate(all="ignore"):
                 results = self._function({**self._attributes, **graphs}, *inputs)
                 made = [*islice(results, len(self.makes))]
-        except VTensorError as error:
-            raise InputError(f"{self._label} {self._name!r}: {error}") from error
+        except (InputError, BudgetError) as error:
+            kind = BudgetError if isinstance(error, BudgetError) else InputError
+            raise kind(f"{self._label} {self._name!r}: {error}") from error
+        except VTensorError:  # of a run of its graph
+            raise
         except Exception as error:  # inputs of wrong kinds
             pass_signals(error)
             raise InputError(

@@ -2,7 +2,7 @@
 
 A function takes an operator's attributes by name, and its inputs; None is an input that is left
 out. It returns the outputs. An attribute that holds a graph is a function there, which takes a list
-of the graph's inputs and returns its outputs.
+of the graph's inputs and returns its outputs; such a step has an attribute ``max_bytes``, too.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _looped(
     Raises:
         BudgetError: the values of the turns take more bytes than a network may.
     """
-    limit, rows = max_bytes_of(None), list[Sequence[Any]]()
+    limit, rows = max_bytes_of(attributes["max_bytes"]), list[Sequence[Any]]()
     turns, held = None if most is None else _number(most), 0
     goes_on = condition is None or bool(_number(condition))
     while goes_on and (turns is None or len(rows) < turns):

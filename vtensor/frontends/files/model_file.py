@@ -29,7 +29,7 @@ class ModelFile:
         parts: its bytes: the raw data of large weights, and the rest.
         label: name of the model in errors.
         path: absolute path of its file; None for a model from memory.
-        part: a digest of the nodes, if only these of the model are meant; else empty.
+        part: the digest of a part of the model, if only that is meant; else empty.
     """
 
     parts: Parts

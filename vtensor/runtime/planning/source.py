@@ -284,7 +284,7 @@ class Source:
 
     def part(self, model: Model) -> Source:
         """Return a source of a part of the model."""
-        file = self._file and replace(self._file, part=model.digest)
+        file = self._file and replace(self._file, part=model.digest(self._file.part))
         options = self._reference, self._max_bytes, self._root, self._entries
         return Source(model, *options, file=file)
 
