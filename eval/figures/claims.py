@@ -287,10 +287,8 @@ def kept_by_vtensor(store: Store) -> Verdict:
     good = sum(share <= KEPT for share in kept)
     whole = sum(after for _, after in found) / sum(before for before, _ in found)
     text = f"in {good} of {len(kept)} cells; of the time of all, {percent(whole)} is left"
-    why = (
-        "" if good == len(kept) else "Those of inputs and outputs stay, where there are few others."
-    )
-    return Verdict(good == len(kept), text, why)
+    why = "Conversions of inputs and outputs stay; some networks have few others."
+    return Verdict(good == len(kept), text, why if good < len(kept) else "")
 
 
 def nothing_is_slower(store: Store) -> Verdict:

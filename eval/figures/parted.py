@@ -29,7 +29,7 @@ from vtensor.runtime.session import Session
 
 #: The key of the time in which no step runs.
 GAPS = "gaps"
-#: At most so many slower kernels are named, and so many faster ones.
+#: The most slower kernels that are named, and the most faster ones.
 NAMED = 8
 
 

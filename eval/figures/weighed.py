@@ -48,15 +48,18 @@ def engines(kind: str, batch: int, size: int, threads: int) -> Iterator[tuple[Cl
     The transformer has operators that the layout-aware baseline lacks: there the baseline is
     VTensor without passes, from which the result of each exported Transpose is asked as an output.
     """
-    told: dict[str, Any] = {"threads": threads, "deterministic": True}
+    options: dict[str, Any] = {"threads": threads, "deterministic": True}
     feeds = {"image": photograph((batch, 3, size, size))}
     if kind == TRANSFORMER:
         moved, whole = (transformer(size, batch, delivered=each) for each in (True, False))
-        with Session(moved, optimize="none", **told) as first, Session(whole, **told) as second:
+        with (
+            Session(moved, optimize="none", **options) as first,
+            Session(whole, **options) as second,
+        ):
             yield ours(first, feeds), ours(second, feeds)
         return
     graph, mix = build(KINDS[kind], batch, size=size), mixes()[MIX]
-    with Session(graph, optimize="all", **mix._asdict(), **told) as second:
+    with Session(graph, optimize="all", **mix._asdict(), **options) as second:
         yield baseline(Network(graph, mix, threads), feeds), ours(second, feeds)
 
 
@@ -77,10 +80,7 @@ def measured(engine: Clocked, seconds: float) -> dict[str, Any]:
 
 
 def main(cap: str, kind: str, settings: str, seconds: str) -> None:
-    """Cap the instruction set (unless ``cap`` is ``max``), and print a row for each setting.
-
-    The arguments are those of the program, in the module's docstring.
-    """
+    """Cap the instruction set (unless ``cap`` is ``max``), and print a row for each setting."""
     if cap != "max":
         limit_isa(cap)
     for setting in settings.split(","):

@@ -19,7 +19,7 @@ from eval.gap.cells import ESTIMATED, PLAN, RANDOM
 from eval.markdown import percent
 
 CAP = "sse41"
-#: A network with at most so many conversions has hardly anything to remove.
+#: A network with at most this number of conversions has hardly anything to remove.
 FEW = 10
 #: The levels between which conversions are gone without any pass.
 LEFT = (conversions.RESOLVED, conversions.AWARE)
