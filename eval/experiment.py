@@ -63,7 +63,8 @@ class Scope:
         pairs: the least number of turns of each configuration, if there is time for so many.
         within: turns end when the interval of each ratio to the baseline reaches at most this share
             from the ratio; a ratio with a wider interval is not shown.
-        seconds: the most seconds for the turns of the baseline and one other configuration.
+        seconds: the most seconds for the turns of the baseline and one other configuration; each
+            further one adds a third of them.
         runs: the number of runs of a profile.
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.

@@ -29,8 +29,11 @@ LOOK = 5
 #: Fewer pairs give no interval that could be believed.
 MIN_PAIRS = 6
 #: A machine is disturbed if other programs use more than this share of its processors, or if its
-#: speed changes by more than ``DRIFT`` while a group is measured.
-OTHERS, DRIFT = 0.05, 0.1
+#: speed changes by more than ``DRIFT`` while a group is measured. Pairs cancel smaller changes,
+#: which are usual where a host runs several machines.
+OTHERS, DRIFT = 0.05, 0.25
+#: The time for each engine after the second, as a share of that for the first two.
+FURTHER = 1 / 3
 
 
 def interval(values: Logs, seed: int) -> Ratio:
@@ -89,8 +92,8 @@ class Turns:
             told(f"warm-up, {each.peer}")
             if answer := each.ask(0.0, Timed):
                 budgets[each.peer] = 0.0 if min(answer.seconds) > TURN_S else TURN_S
-        others = max(len(self.contenders) - 1, 1)
-        until, number = time.monotonic() + self.scope.seconds * others, 0
+        further = max(len(self.contenders) - 2, 0) * FURTHER
+        until, number = time.monotonic() + self.scope.seconds * (1 + further), 0
         while (waiting := self._waiting()) and not self._done(number, until):
             for each in waiting if number % 2 == 0 else reversed(waiting):
                 told(f"turn {number + 1}, {each.peer}")
@@ -150,7 +153,7 @@ def disturbed(before: Row, after: Row) -> bool:
         before, after: the results of ``machine_state`` before and after the measurement.
 
     >>> calm = {"busy": 0.0, "loop_s": 1.0}
-    >>> disturbed(calm, calm), disturbed(calm, {"busy": 0.0, "loop_s": 1.2})
+    >>> disturbed(calm, calm), disturbed(calm, {"busy": 0.0, "loop_s": 1.5})
     (False, True)
     """
     drift = abs(after["loop_s"] / before["loop_s"] - 1)

@@ -21,6 +21,10 @@
 #include "kernels.h"
 #include "parallel.h"
 
+#if defined(__AVX512BW__)
+#include <immintrin.h>
+#endif
+
 namespace vtensor::eigen {
 
 namespace {
@@ -61,6 +65,43 @@ void merge(Ints &shape, std::vector<Ints> &strides) {
     }
     shape = sizes;
     strides = steps;
+}
+
+// to[i] = table[src[i]]; a table has an element for each value of a byte.
+template <class Element>
+void look_up_each(const Element *table, const std::uint8_t *src, Element *to, Index n) {
+#pragma GCC unroll 8
+    for (Index i = 0; i < n; ++i) to[i] = table[src[i]];
+}
+
+#if defined(__AVX512BW__)
+// Likewise, with the whole table in registers.
+__attribute__((target("avx512vbmi"))) void look_up_64(const std::uint8_t *table,
+                                                      const std::uint8_t *src, std::uint8_t *to,
+                                                      Index n) {
+    const __m512i parts[4] = {_mm512_loadu_si512(table), _mm512_loadu_si512(table + 64),
+                              _mm512_loadu_si512(table + 128), _mm512_loadu_si512(table + 192)};
+    Index i = 0;
+    for (; i + 64 <= n; i += 64) {
+        const __m512i codes = _mm512_loadu_si512(src + i);
+        const __m512i low = _mm512_permutex2var_epi8(parts[0], codes, parts[1]);
+        const __m512i high = _mm512_permutex2var_epi8(parts[2], codes, parts[3]);
+        const __mmask64 from_128 = _mm512_movepi8_mask(codes);
+        _mm512_storeu_si512(to + i, _mm512_mask_blend_epi8(from_128, low, high));
+    }
+    look_up_each(table, src + i, to + i, n - i);
+}
+#endif
+
+template <class Element>
+void look_up_all(const Element *table, const std::uint8_t *src, Element *to, Index n) {
+#if defined(__AVX512BW__)
+    if constexpr (sizeof(Element) == 1) {
+        static const bool vectors = __builtin_cpu_supports("avx512vbmi");
+        if (vectors) return look_up_64(table, src, to, n);
+    }
+#endif
+    look_up_each(table, src, to, n);
 }
 
 Ints dense(const Ints &shape) {
@@ -193,15 +234,26 @@ private:
     // operands loaded: row by row if an operand is constant along the last axis (all short rows
     // then count as one), or if operands repeat a block of elements along the axis before (both
     // axes are a row); else column by column, where as many rows as fit into a tile count as one.
+    // Single elements stay loaded in any order: they count if no operand repeats a whole row.
     void divide() {
         const Index last = shape_.empty() ? 1 : std::max<Index>(shape_.back(), 1);
+        const auto zero = [](Index step) { return step == 0; };
+        const auto single = [&](const Ints &row) { return std::ranges::all_of(row, zero); };
         const auto repeated = [](const Ints &row) { return row.empty() || row.back() == 0; };
-        const auto constant = [&](const Ints &row) { return last >= kShortRow && repeated(row); };
-        const auto same = [](const Ints &row) {
-            return std::all_of(row.begin(), row.end() - 1, [](Index step) { return step == 0; });
+        const auto constant = [&](const Ints &row) {
+            return single(row) || (last >= kShortRow && repeated(row));
         };
+        const auto same = [&](const Ints &row) {
+            return std::all_of(row.begin(), row.end() - 1, zero);
+        };
+        const auto whole_row = [&](const Ints &row) {
+            return row.size() > 1 && same(row) && !single(row);
+        };
+        const auto along = [&](const Ints &row) { return repeated(row) && !single(row); };
         const auto block = [](const Ints &row) { return row[row.size() - 2] == 0; };
-        by_rows_ = shape_.empty() || std::ranges::any_of(strides_, repeated);
+        by_rows_ = shape_.empty() || std::ranges::any_of(strides_, along) ||
+                   (std::ranges::any_of(strides_, single) &&
+                    std::ranges::none_of(strides_, whole_row));
         const bool blocks = !by_rows_ && shape_.size() > 2 && last < kShortRow &&
                             kTile % last == 0 && last * shape_[shape_.size() - 2] >= kShortRow &&
                             std::ranges::any_of(strides_, block);
@@ -287,8 +339,7 @@ private:
             const auto *table = reinterpret_cast<const Element *>(results.data());
             parallel(size_, size_, [&](Index begin, Index end) {
                 auto *to = static_cast<Element *>(dst);
-#pragma GCC unroll 8
-                for (Index i = begin; i < end; ++i) to[i] = table[src[i]];
+                look_up_all(table, src + begin, to + begin, end - begin);
             });
         });
     }

@@ -170,14 +170,24 @@ def signature(node: OpNode, values: Mapping[str, VTensor]) -> tuple[str, str]:
         node: the node in its variant.
         values: the values that the node reads and writes, by name.
     """
-    operands = [values[name] for name in (*node.inputs, *node.outputs)]
-    rows = (f"{t.summary()}{' constant' if t.constant else ''}" for t in operands)
+    names = (*node.inputs, *node.outputs)
+    operands = [values[name] for name in names]
+    rows = (
+        f"{t.summary()}{' constant' if t.constant else ''}{_as_before(place, names)}"
+        for place, t in enumerate(operands)
+    )
     ops = [node.op, *(follower.op for follower in node.followers)]
     call = f"{node.variant.library} {' '.join(map(repr, ops))}: {', '.join(rows)}"
     layouts = ["any order"] if _flat(node, operands) else map(str, node.variant.layouts)
     way = " ".join([*layouts, node.variant.kernel]).strip()
     first, _, second = numbered(f"{call}\n{way}").partition("\n")
     return first, second
+
+
+def _as_before(place: int, names: Sequence[str]) -> str:
+    """Return a text that says which operand before is the same value; empty if none is."""
+    first = names.index(names[place])
+    return f" as operand {first}" if first < place else ""
 
 
 def _flat(node: OpNode, operands: Sequence[VTensor]) -> bool:
@@ -212,7 +222,8 @@ def alone(
     """Return a lowered graph in which no node reads the result of another, and its constants by
     name.
 
-    Each node gets inputs of its own, in the layouts that its variant wants.
+    Each node gets inputs of its own, in the layouts that its variant wants. A value that it reads
+    twice in one layout is one input: a kernel may do less work then.
 
     Args:
         nodes: the nodes in their variants.
@@ -221,7 +232,8 @@ def alone(
     own_values, own_nodes, constants = dict[str, Value](), list[OpNode](), dict[str, Array]()
     names: list[str] = []
     for node in nodes:
-        inputs = tuple(f"{node.name}/{place}" for place in range(len(node.inputs)))
+        reads = [*zip(node.inputs, node.variant.layouts, strict=False)]
+        inputs = tuple(f"{node.name}/{reads.index(read)}" for read in reads)
         node_names, graph_names = (*inputs, *node.outputs), (*node.inputs, *node.outputs)
         for name, source, layout in zip(node_names, graph_names, node.variant.layouts, strict=True):
             value = values[source]
@@ -229,7 +241,7 @@ def alone(
             if value.storage is not None and value.constant:
                 constants[name] = _read(value.storage, value)
         own_nodes.append(replace(node, inputs=inputs))
-        names += [name for name in inputs if name not in constants]
+        names += [name for name in dict.fromkeys(inputs) if name not in constants]
     outputs = {name: name for node in own_nodes for name in node.outputs}
     return LoweredGraph("alone", own_values, own_nodes, tuple(names), outputs), constants
 
