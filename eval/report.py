@@ -24,7 +24,7 @@ from eval.store import Row, instructions
 SECTIONS = {
     "eval.networks.table1": 0.5,
     "eval.figures.loc": 0.5,
-    "eval.figures.latency": 31.0,
+    "eval.figures.latency": 28.0,
     "eval.figures.stddev": 0.0,
     "eval.figures.conversions": 4.0,
     "eval.figures.parts": 19.0,
@@ -32,6 +32,7 @@ SECTIONS = {
     "eval.figures.overhead": 3.5,
     "eval.figures.batch": 4.0,
     "eval.figures.breakdown": 1.5,
+    "eval.figures.beside": 3.0,
     "eval.joint": 2.5,
     "eval.kernels.forms": 3.0,
     "eval.kernels.forms_today": 2.0,

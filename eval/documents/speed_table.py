@@ -150,8 +150,8 @@ def _first(row: Row, columns: Sequence[str]) -> float | None:
 QUESTIONS = (
     Question(
         "The paper's twelve networks, default settings",
-        "timings",
-        "eval.figures.latency",
+        "peers",
+        "eval.figures.beside",
         timed(SESSION),
     ),
     Question(

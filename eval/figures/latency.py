@@ -1,4 +1,4 @@
-"""Fig. 11(a): latencies compared with the layout-aware baseline and other engines.
+"""Fig. 11(a): latencies compared with the layout-aware baseline.
 
 ``python -m eval.figures.latency``; ``--only vgg19,sse41,tensorflow --again`` measures one cell
 again. The baseline has VTensor's kernels and threads; only its layouts
@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 
 import typer
 
@@ -24,10 +25,7 @@ from eval.figures.timing import (
     INEXACT,
     INNER,
     MIXES,
-    OTHERS,
-    SESSION,
     Gain,
-    absent,
     gain,
     groups,
     mean_gain,
@@ -38,8 +36,6 @@ from eval.markdown import milliseconds, percent, picture, table, told
 from eval.networks import NAMES
 from eval.store import Row
 from vtensor.benchmark.agreement import BOUNDS
-from vtensor.benchmark.summary import Logs, log_ratios, mean_ratio
-from vtensor.commands.bench import PEERS
 
 NAME = "timings"
 TITLE = "Latency (Fig. 11)"
@@ -51,7 +47,7 @@ def measure(scope: Scope, store: Store) -> None:
 
 
 def section(store: Store) -> Iterator[str]:
-    """Yield the comparison with the baseline, then with the peers, and what was left out."""
+    """Yield the comparison with the baseline, and what was left out."""
     rows = timings(store).rows(batch=1)
     yield told(__doc__)
     gains = like_for_like(rows)
@@ -59,9 +55,7 @@ def section(store: Store) -> Iterator[str]:
     if gains:
         plot(gains, store)
         yield picture("latency", "gains of each network over the baseline")
-    yield from _peers(rows, store)
-    yield from _warm_up(rows)
-    yield from _left_out(rows)
+    yield left_out(rows)
     said = paper("latency", "gpu", "mean")
     yield (
         f"Fig. 11(b), GPU, where the paper gains {said} %, is not repeated: there is no description"
@@ -131,120 +125,14 @@ def _spread(row: Row | None) -> str | None:
     return f"{milliseconds(row['mean_s'])} ± {milliseconds(row['std_s'])}"
 
 
-def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
-    """Yield a table with VTensor's median times, and each peer's time divided by VTensor's; a plot.
-
-    VTensor's engine is ``Session(model)`` with default options.
-    """
-    by = {(row["network"], row["engine"]): row for row in rows if row["mix"] == "onednn"}
-    by = {key: row for key, row in by.items() if row["cap"] == "max"}
-    names = [n for n in NAMES if (n, SESSION) in by and by[n, SESSION]["runs"]]
-    shown = [peer for peer in OTHERS if any((name, peer) in by for name in names)]
-    if not names:
-        return
-    limits = [kind for kind in ("warm", "chain") if by[names[0], SESSION]["limits_s"].get(kind)]
-    lines = list[list[object]]()
-    logs = {peer: list[Logs]() for peer in shown}
-    for name in names:
-        ours, cells = by[name, SESSION], list[object]()
-        for peer in shown:
-            theirs = by.get((name, peer))
-            if theirs and theirs["runs"]:
-                count = min(len(theirs["rounds_s"]), len(ours["rounds_s"]))
-                logs[peer].append(log_ratios(theirs["rounds_s"][:count], ours["rounds_s"][:count]))
-                ratio = mean_ratio(logs[peer][-1:], 0)
-                apart = f"; {theirs['difference']:.0e} apart" if peer in INEXACT else ""
-                cells.append(f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f}{apart})")
-            else:
-                cells.append(theirs and theirs["status"])
-        bounds = [f"{ours['median_s'] / ours['limits_s'][kind]:.2f}" for kind in limits]
-        interval = f"{milliseconds(ours['low_s'])} to {milliseconds(ours['high_s'])}"
-        lines.append([name, f"{milliseconds(ours['median_s'])} ({interval})", *cells, *bounds])
-    means = [mean_ratio(logs[peer], 0) if logs[peer] else None for peer in shown]
-    cells = [mean and f"**{mean.value:.2f}** ({mean.low:.2f} to {mean.high:.2f})" for mean in means]
-    lines.append(["geometric mean", None, *cells, *([None] * len(limits))])
-    yield (
-        "**Beside other engines**, uncapped: the median of `Session(model)`, and what each peer"
-        " takes of that (above 1, VTensor is ahead; in brackets the 95 % interval). `/ warm` and"
-        " `/ chain`: our run over its convolutions and products alone, with the fastest kernels of"
-        " our oneDNN, each in a warm cache, and one after another."
-    )
-    yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
-    yield from _beside(names, by, store)
-    behind = [
-        f"{peer} on {sum(_log(rounds) < 0 for rounds in logs[peer])} of {len(logs[peer])}"
-        for peer in shown
-        if any(_log(rounds) < 0 for rounds in logs[peer])
-    ]
-    yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
-
-
-def _beside(names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store) -> Iterator[str]:
-    """Draw a plot of each peer's median time divided by VTensor's, and yield its Markdown.
-
-    The peers are those of ``vtensor bench``. Without times of peers nothing is yielded.
+def left_out(rows: Sequence[Row], others: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a paragraph on the engines' differences from NumPy, and on engines not timed.
 
     Args:
-        names: the names of the networks.
-        by: the measured rows, by (network, engine).
-        store: the folder of results.
+        rows: the measured rows.
+        others: by name, why an engine is not installed.
     """
-    series = {
-        peer: [_share(by.get((name, peer)), by[name, SESSION]) for name in names] for peer in PEERS
-    }
-    if any(any(shares) for shares in series.values()):
-        label = "time / VTensor's"
-        with drawn(store.folder / "peers") as [axes]:
-            bars(axes, names, series, title="above 1 VTensor is ahead", ylabel=label)
-            axes.axhline(1, color="black", linewidth=0.8)
-        yield picture("peers", "what peers take of VTensor's time on the twelve networks")
-
-
-def _share(theirs: Row | None, ours: Row) -> float | None:
-    return theirs["median_s"] / ours["median_s"] if theirs and theirs["runs"] else None
-
-
-def _log(logs: Logs) -> float:
-    """Return the mean of ``logs``: for each round, log(peer's time / VTensor's time).
-
-    Below 0, the peer is faster.
-    """
-    return float(logs.mean())
-
-
-def _warm_up(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table with the seconds from loading the file to each engine's first output."""
-    by = {
-        (row["network"], row["engine"]): row["first_s"]
-        for row in rows
-        if (row["cap"], row["mix"]) == ("max", "onednn")
-    }
-    by = {key: first for key, first in by.items() if first is not None}
-    engines = [
-        engine
-        for engine in ("baseline", "ewo", SESSION, *OTHERS)
-        if any(e == engine for _, e in by)
-    ]
-    names = [name for name in NAMES if any(n == name for n, _ in by)]
-    if names:
-        yield (
-            "**Warm-up stage**: seconds from the file to the first answer, imports included,"
-            " uncapped on oneDNN; a test turn begins with a run that is not counted."
-        )
-        lines = [[name, *(_seconds(by.get((name, e))) for e in engines)] for name in names]
-        yield table(["network", *engines], lines)
-
-
-def _seconds(one: float | None) -> str | None:
-    return None if one is None else f"{one:.2f}"
-
-
-def _left_out(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a paragraph on the engines' differences from NumPy, and on engines not timed.
-
-    For the latter it gives the reason.
-    """
-    lines = [f"- {name}: {why}" for name, why in absent().items()]
+    lines = [f"- {name}: {why}" for name, why in others.items()]
     for row in rows:
         if row["status"] != "timed":
             who = f"{row['network']}, {row['cap']}, {row['mix']}: {row['engine']}"
@@ -252,7 +140,7 @@ def _left_out(rows: Sequence[Row]) -> Iterator[str]:
     strict = [row for row in rows if row["runs"] and row["engine"] not in INEXACT]
     worst = max((row["difference"] for row in strict), default=0.0)
     bounds = ", ".join(f"{bound:.0e} for {engine}" for engine, bound in INEXACT.items())
-    yield (
+    return (
         f"Everything timed agrees with NumPy's definitions to {worst:.1e} of the largest output,"
         f" but for {', '.join(INEXACT)}; the bound is {BOUNDS['f32']:.0e} or, where a Softmax comes"
         f" last, {INNER:.0e} at its input ({bounds}), and who is beyond it is not timed."

@@ -52,8 +52,8 @@ KEY = ("network", "batch", "size", "cap", "mix", "engine", "threads")
 MIXES = ("onednn", "tensorflow", "elementwise")
 #: VTensor's levels; ``ewo`` is the paper's: LHO, EWO, LHO.
 LEVELS = ("none", "ewo", "all")
-#: Names of engines: those of most groups; the first of the group on oneDNN without a cap; and a
-#: session with its defaults.
+#: Names of engines: those of most groups; those whose deviations are shown; a session with its
+#: defaults.
 PAIR, COMPARED, SESSION = ("baseline", "ewo"), ("baseline", "ewo", "all"), "session"
 #: A session with its defaults, except that EWO takes the place of the joint choice: libraries are
 #: chosen by priority, then layouts for the fewest bytes.
@@ -111,22 +111,16 @@ class Group:
 def groups(scope: Scope) -> list[Group]:
     """Return the groups that are timed at batch size 1, for each cap, network and mix of libraries.
 
-    With TensorFlow's mix, a group has the baseline and all of VTensor's levels. With oneDNN alone
-    and no cap, it has the peers as well. The scope's ``only`` has names of networks, caps and
-    mixes: of each of the three of which it has a name, only what it names is timed.
+    With TensorFlow's mix, a group has the baseline and all of VTensor's levels. The scope's
+    ``only`` has names of networks, caps and mixes: of each of the three of which it has a name,
+    only what it names is timed.
     """
-    wanted, others = [], list[str]()
-    if scope.peers:
-        others = [name for name in peers() if scope.frameworks or name in PEERS]
+    wanted = []
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
         for network in scope.networks:
             for mix in mixes:
-                engines: tuple[str, ...] = PAIR
-                if mix == "tensorflow":
-                    engines = ("baseline", *LEVELS)
-                if (cap, mix) == ("max", "onednn"):
-                    engines = (*COMPARED, SESSION, *others)
+                engines = ("baseline", *LEVELS) if mix == "tensorflow" else PAIR
                 wanted.append(Group(network, 1, cap, mix, engines))
     for name in ("network", "cap", "mix"):
         if named := {getattr(group, name) for group in wanted} & {*scope.only}:

@@ -127,6 +127,27 @@ def samples() -> Array:
         return np.concatenate([bits, *near, SPECIAL]).astype(np.float32)
 
 
+@pytest.mark.parametrize("dtype", ["u8", "s8"])
+@pytest.mark.parametrize("result", ["u8", "s8", "f32"])
+@pytest.mark.parametrize("size", [4095, 4096, 4200, 70_001])
+def test_a_function_of_a_byte_is_the_same_in_a_table(dtype: str, result: str, size: int) -> None:
+    """Results are looked up from 4,096 elements on, if both operands are the same memory."""
+    limits, half = np.iinfo(numpy_dtype(dtype)), np.float32(0.5)
+    generator = np.random.default_rng(size)
+    x, other = generator.integers(limits.min, limits.max, (2, size), numpy_dtype(dtype), True)
+    code = [("mul f32", [0, 2]), ("sub f32", [4, 3]), ("abs f32", [5]), ("mul f32", [6, 2])]
+    code += [("mul f32", [1, 2]), ("min f32", [7, 8]), ("round f32", [9]), ("abs f32", [10])]
+    types = [*[f"{dtype} as f32"] * 2, "f32", result if result == "f32" else f"{result} as f32"]
+    for level in LEVELS:
+        kernels = importlib.import_module(f"libdesc.eigen._eigen_{level}")
+        kernel = kernels.pointwise([size], [[1], [1], [0]], types, [("f32", 3.0)], code, [])
+        for second in (x, other):
+            dst = np.zeros(size, numpy_dtype(result))
+            _replay.execute(kernel, [x, second, np.array([half]), dst], 2)
+            found = np.minimum(abs(x * half - np.float32(3)) * half, second * half)
+            assert np.array_equal(dst, abs(np.round(found)).astype(dst.dtype)), level
+
+
 def computed(level: str, function: str, *operands: Array, dst: str = "f32") -> Array:
     """Return a function of whole operands on the kernels of a level."""
     kernels = importlib.import_module(f"libdesc.eigen._eigen_{level}")

@@ -317,6 +317,24 @@ def test_large_constants_are_swept_from_the_caches(monkeypatch: pytest.MonkeyPat
             assert (len(swept) - before >= measure.MIN_RUNS) == ((size, effort) == (640, TUNING))
 
 
+def test_a_value_that_is_read_twice_is_one_input_of_a_measurement() -> None:
+    """A kernel may do less work then; the times of both calls have keys of their own."""
+    graph, sizes = Graph("sums"), {"N": 2, "A": 64}
+    x, y = (graph.input(name, sizes) for name in ("x", "y"))
+    graph.output(graph.add(Add(), x, x, name="twice"), "doubled")
+    graph.output(graph.add(Add(), x, y, name="both"), "sum")
+    with Session(graph, threads=1, optimize="none") as session:
+        lowered = session.plan.graph.bare
+        nodes = {node.name: node for node in lowered.operators}
+        tensors, executor = lowered.tensors, Executor.of(1)
+        for name, count in (("twice", 1), ("both", 2)):
+            alone, _ = measure.alone([nodes[name]], tensors)
+            assert len(alone.inputs) == count
+            assert executor.run(partial(node_ns, nodes[name], tensors, executor)) > 0
+        once, twice = (measure.signature(nodes[name], tensors)[0] for name in ("both", "twice"))
+        assert once != twice
+
+
 def test_keys_of_times_say_sizes_and_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure.numbered("D7 over D12, D7; N2D4 D") == "D0 over D1, D0; N2D4 D"
     environment = tuning.environment(1)
