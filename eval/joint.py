@@ -18,7 +18,7 @@ from statistics import geometric_mean
 import typer
 
 from eval.experiment import Scope, Store, command
-from eval.figures import beside
+from eval.figures import peers
 from eval.figures.timing import ALONE, APART, KEY, SESSION, SESSIONS, Group, gain
 from eval.figures.timing import measure as measure_groups
 from eval.figures.timing import table as timings
@@ -118,11 +118,11 @@ def section(store: Store) -> Iterator[str]:
 
 
 def _conversions(store: Store, network: str, peer: str) -> int | None:
-    """Return the number of conversions in a peer's run of a network, from the table beside peers.
+    """Return the number of conversions in a peer's run of a network, from the table of peers.
 
     None if the table has no row, or the peer does not report the number.
     """
-    rows = timings(store, beside.NAME).rows(network=network, engine=peer)
+    rows = timings(store, peers.NAME).rows(network=network, engine=peer)
     return rows[0]["conversions"] if rows else None
 
 

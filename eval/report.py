@@ -32,7 +32,7 @@ SECTIONS = {
     "eval.figures.overhead": 3.5,
     "eval.figures.batch": 4.0,
     "eval.figures.breakdown": 1.5,
-    "eval.figures.beside": 3.0,
+    "eval.figures.peers": 3.0,
     "eval.joint": 2.5,
     "eval.kernels.forms": 3.0,
     "eval.kernels.forms_today": 2.0,

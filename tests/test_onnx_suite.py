@@ -140,7 +140,8 @@ def test_the_reference_is_not_taken_where_vtensor_has_the_operator(
 
 def test_what_is_decided_while_loading_is_told_from_what_runs() -> None:
     cases = load()
-    names = ("relu", "shape", "range_float_type_positive_delta", "attention_4d")
+    names = ["relu", "shape", "range_float_type_positive_delta", "attention_4d"]
+    names += ["nonzero_example", "nonmaxsuppression_center_point_box_format"]
     decided = [name for name in names if at_load(cases[f"test_{name}"])]
     assert decided == ["shape", "range_float_type_positive_delta"]
 

@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import fmean, geometric_mean, median
 from typing import Any
 
+from eval.figures.claims import MIX, mean_interval
 from eval.figures.latency import like_for_like
 from eval.figures.timing import SESSION, TOLERANT
+from eval.figures.worth import CAP
 from eval.kernels.forms import logs_of
+from eval.markdown import percent
 from eval.narrow.narrow_types import BF16, US
 from eval.narrow.narrow_types import logs_of as narrow_logs
 from eval.store import RESULTS, Row, instructions
@@ -151,7 +154,7 @@ QUESTIONS = (
     Question(
         "The paper's twelve networks, default settings",
         "peers",
-        "eval.figures.beside",
+        "eval.figures.peers",
         timed(SESSION),
     ),
     Question(
@@ -306,22 +309,22 @@ def gained(folder: Path = RESULTS) -> str:
     The sentence is empty if the paper's setting was not measured.
     """
     rows = [row for row in read(folder, "timings")["rows"] if row["batch"] == 1]
-    means = {}
-    for setting, networks in like_for_like(rows).items():
-        gains = [gain.mean for levels in networks.values() if (gain := levels.get("ewo"))]
-        means[setting] = math.fsum(gains) / len(gains)
-    if ("sse41", "tensorflow") not in means:
+    gains = {
+        setting: [gain.median for levels in networks.values() if (gain := levels.get("ewo"))]
+        for setting, networks in like_for_like(rows).items()
+    }
+    if not (ours := gains.pop((CAP, MIX), [])):
         return ""
-    low, paper, high = (
-        f"{100 * mean:.1f}"
-        for mean in (min(means.values()), means["sse41", "tensorflow"], max(means.values()))
-    )
-    return (
+    low, high = mean_interval(ours)
+    text = (
         "What does removing conversions gain by itself? With the same kernels, the twelve networks"
-        f" get {paper} % faster in the mean in the paper's setting (SSE4.1, TensorFlow 1.14's"
-        f" libraries). Other instruction sets and libraries give other means: {low} to {high} % in"
-        f" {len(means)} settings (`python -m eval.figures.latency`)."
+        f" take {percent(fmean(ours))} less time in the mean in the paper's setting (SSE4.1,"
+        " TensorFlow 1.14's libraries; 95 % interval"
+        f" {percent(low)} to {percent(high)})"
     )
+    if others := [fmean(values) for values in gains.values() if values]:
+        text += f", and {percent(min(others))} to {percent(max(others))} in {len(others)} others"
+    return f"{text} (`python -m eval.figures.latency`)."
 
 
 def update(text: str, lines: Iterable[str]) -> str:

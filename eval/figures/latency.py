@@ -1,12 +1,12 @@
 """Fig. 11(a): latencies compared with the layout-aware baseline.
 
 ``python -m eval.figures.latency``; ``--only vgg19,sse41,tensorflow --again`` measures one cell
-again. The baseline has VTensor's kernels and threads; only its layouts
-are handled in another way, inside its operators. *ewo* is the paper's VTensor (resolver, LHO, EWO);
-*all* has every pass, and so fuses operators, too. In TensorFlow's mix *all* turns BatchNorm into
-BiasAdd, which the mix gives to Eigen: with blocked layouts that costs conversions. A gain is
-(t_base - t) / t_base: of mean times as in the paper, and as the median over pairs of turns, with
-its 95 % interval. A gain whose interval reaches further than 2 % is *not shown*.
+again. The baseline has VTensor's kernels and threads; only its layouts are handled in another way,
+inside its operators. *ewo* is the paper's VTensor (resolver, LHO, EWO); *all* has every pass, and
+so fuses operators, too. In TensorFlow's mix *all* turns BatchNorm into BiasAdd, which the mix gives
+to Eigen: with blocked layouts that costs conversions. A gain is (t_base - t) / t_base: of mean
+times as in the paper, and as the median over pairs of turns, with its 95 % interval. A gain whose
+interval reaches further than 2 % is *not shown*.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from types import MappingProxyType
 
 import typer
 
@@ -55,7 +54,7 @@ def section(store: Store) -> Iterator[str]:
     if gains:
         plot(gains, store)
         yield picture("latency", "gains of each network over the baseline")
-    yield left_out(rows)
+    yield left_out(rows, {})
     said = paper("latency", "gpu", "mean")
     yield (
         f"Fig. 11(b), GPU, where the paper gains {said} %, is not repeated: there is no description"
@@ -125,7 +124,7 @@ def _spread(row: Row | None) -> str | None:
     return f"{milliseconds(row['mean_s'])} ± {milliseconds(row['std_s'])}"
 
 
-def left_out(rows: Sequence[Row], others: Mapping[str, str] = MappingProxyType({})) -> str:
+def left_out(rows: Sequence[Row], others: Mapping[str, str]) -> str:
     """Return a paragraph on the engines' differences from NumPy, and on engines not timed.
 
     Args:

@@ -18,7 +18,6 @@ from eval.drawing import bars, drawn
 from eval.experiment import Store, command
 from eval.figures.latency import measure
 from eval.figures.paper import paper
-from eval.figures.timing import COMPARED
 from eval.figures.timing import table as timings
 from eval.markdown import milliseconds, percent, picture, table, told
 from eval.store import Row
@@ -27,6 +26,8 @@ NAME = "timings"
 TITLE = "Standard deviation of a run (Fig. 12)"
 #: The mixes of libraries: one with oneDNN alone, one with oneDNN and Eigen.
 MIXES = ("onednn", "tensorflow")
+#: The engines whose deviations are shown.
+COMPARED = ("baseline", "ewo", "all")
 
 __all__ = ["NAME", "TITLE", "measure", "section"]
 

@@ -52,9 +52,8 @@ KEY = ("network", "batch", "size", "cap", "mix", "engine", "threads")
 MIXES = ("onednn", "tensorflow", "elementwise")
 #: VTensor's levels; ``ewo`` is the paper's: LHO, EWO, LHO.
 LEVELS = ("none", "ewo", "all")
-#: Names of engines: those of most groups; those whose deviations are shown; a session with its
-#: defaults.
-PAIR, COMPARED, SESSION = ("baseline", "ewo"), ("baseline", "ewo", "all"), "session"
+#: Names of engines: those of most groups, and a session with its defaults.
+PAIR, SESSION = ("baseline", "ewo"), "session"
 #: A session with its defaults, except that EWO takes the place of the joint choice: libraries are
 #: chosen by priority, then layouts for the fewest bytes.
 APART = "apart"

@@ -14,7 +14,7 @@ import pytest
 from eval import busy, memory, report, shapes, steps, today
 from eval.__main__ import MINUTES, main
 from eval.experiment import FULL, QUICK, Scope, Store
-from eval.figures import beside, claims, conversions, latency, shares, timing, worth
+from eval.figures import claims, conversions, latency, peers, shares, timing, worth
 from eval.figures.parted import Clocked, alternate, baseline, ours, parts
 from eval.figures.parts import KEY as PARTS_KEY
 from eval.figures.parts import off
@@ -373,7 +373,7 @@ def test_a_layer_that_the_peer_skipped_is_shown_and_left_out_of_the_sum(tmp_path
     assert "| those that both ran |  | 12000.00 | 12000.00 | **1.00** |" in text
 
 
-def test_the_table_beside_the_baseline(tmp_path: Path) -> None:
+def test_the_table_of_the_baseline(tmp_path: Path) -> None:
     store, about = Store(tmp_path, {"when": "now"}), {"batch": 1, "cap": "max", "mix": "onednn"}
     row = {**about, "network": "vgg19", "status": "timed", "reason": None, "difference": 1e-6}
     seconds = {"baseline": 2.0, "ewo": 1.5}
@@ -382,12 +382,12 @@ def test_the_table_beside_the_baseline(tmp_path: Path) -> None:
     assert "| vgg19 | 2000.00 ± 0.00 | 1500.00 ± 0.00 |  | 25.0 % |" in text
 
 
-def test_the_tables_beside_other_engines(tmp_path: Path) -> None:
+def test_the_tables_of_other_engines(tmp_path: Path) -> None:
     store, about = Store(tmp_path, {"when": "now"}), {"batch": 1, "cap": "max", "mix": "priority"}
     ends = {"difference": 1e-6, "first_s": 3.0, "limits_s": {"warm": 0.8}, "reason": None}
     row = {**about, **ends, "network": "vgg19", "status": "timed"}
     seconds = {"session": 1.0, "openvino": 0.9}
-    kept = table(store, beside.NAME)
+    kept = table(store, peers.NAME)
     kept.add({**row, "engine": name, **times([s], [s])} for name, s in seconds.items())
     lost = {"engine": "mnn", "status": "disagrees", "reason": "far apart", "runs": 0}
     kept.add([{**row, "rounds_s": [], **lost}])
@@ -396,7 +396,7 @@ def test_the_tables_beside_other_engines(tmp_path: Path) -> None:
         {"session": 1e-6, "mnn": 2e-3},
     )
     kept.add({**near, "engine": name, "difference": d} for name, d in told.items())
-    text = "\n".join(beside.section(store))
+    text = "\n".join(peers.section(store))
     for part in (
         "1.00 (1.00 to 1.00; 2e-03 apart)",
         "to 1.0e-06 of the largest output, but for mnn;",

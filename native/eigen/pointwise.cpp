@@ -234,29 +234,27 @@ private:
     // operands loaded: row by row if an operand is constant along the last axis (all short rows
     // then count as one), or if operands repeat a block of elements along the axis before (both
     // axes are a row); else column by column, where as many rows as fit into a tile count as one.
-    // Single elements stay loaded in any order: they count if no operand repeats a whole row.
+    // Single elements stay loaded in any order; they decide only if no operand repeats its row.
     void divide() {
         const Index last = shape_.empty() ? 1 : std::max<Index>(shape_.back(), 1);
         const auto zero = [](Index step) { return step == 0; };
         const auto single = [&](const Ints &row) { return std::ranges::all_of(row, zero); };
-        const auto repeated = [](const Ints &row) { return row.empty() || row.back() == 0; };
-        const auto constant = [&](const Ints &row) {
-            return single(row) || (last >= kShortRow && repeated(row));
-        };
-        const auto same = [&](const Ints &row) {
+        const auto one_a_row = [&](const Ints &row) { return !single(row) && row.back() == 0; };
+        const auto same_rows = [&](const Ints &row) {
             return std::all_of(row.begin(), row.end() - 1, zero);
         };
-        const auto whole_row = [&](const Ints &row) {
-            return row.size() > 1 && same(row) && !single(row);
+        const auto one_row = [&](const Ints &row) {
+            return !single(row) && row.size() > 1 && same_rows(row);
         };
-        const auto along = [&](const Ints &row) { return repeated(row) && !single(row); };
+        const auto constant = [&](const Ints &row) {
+            return single(row) || (last >= kShortRow && one_a_row(row));
+        };
         const auto block = [](const Ints &row) { return row[row.size() - 2] == 0; };
-        by_rows_ = shape_.empty() || std::ranges::any_of(strides_, along) ||
-                   (std::ranges::any_of(strides_, single) &&
-                    std::ranges::none_of(strides_, whole_row));
+        const auto any = [&](const auto &kind) { return std::ranges::any_of(strides_, kind); };
+        by_rows_ = shape_.empty() || any(one_a_row) || (any(single) && !any(one_row));
         const bool blocks = !by_rows_ && shape_.size() > 2 && last < kShortRow &&
                             kTile % last == 0 && last * shape_[shape_.size() - 2] >= kShortRow &&
-                            std::ranges::any_of(strides_, block);
+                            any(block);
         if (blocks)
             row_ = last * shape_[shape_.size() - 2];
         else if (by_rows_)
@@ -265,7 +263,7 @@ private:
             row_ = last * std::max<Index>(kTile / last, 1);
         by_rows_ = by_rows_ || blocks;
         for (const Ints &row : strides_)
-            changes_.push_back(!(blocks ? block(row) : by_rows_ ? constant(row) : same(row)));
+            changes_.push_back(!(blocks ? block(row) : by_rows_ ? constant(row) : same_rows(row)));
         changes_.resize(changes_.size() + constants_.size(), false);
         for (const Code &code : code_)
             changes_.push_back(std::ranges::any_of(

@@ -63,17 +63,15 @@ def at_load(case: Case) -> bool:
     known = dict[str, Value]()
     try:
         model = Model(case.model, reference=False)
+        while True:
+            try:
+                graph = model.graph({name: np.shape(feeds[name]) for name in model.inputs}, known)
+            except ValuesNeededError as error:
+                known |= {name: feeds[name] for name in error.names}
+            else:
+                return graph.constants.keys() >= {*graph.outputs.values()}
     except (EdgesNeeded, SegmentsNeededError):
-        return False  # Python steps of a run compute them, or sizes that only a run knows
-    while True:
-        try:
-            graph = model.graph({name: np.shape(feeds[name]) for name in model.inputs}, known)
-        except ValuesNeededError as error:
-            known |= {name: feeds[name] for name in error.names}
-        except SegmentsNeededError:
-            return False
-        else:
-            return graph.constants.keys() >= {*graph.outputs.values()}
+        return False  # only a run knows sizes, or Python steps of a run compute the outputs
 
 
 def onnx_reference(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:

@@ -1,6 +1,6 @@
-"""The paper's twelve networks beside other engines, uncapped, at batch 1.
+"""The paper's twelve networks on other engines, uncapped, at batch 1.
 
-``python -m eval.figures.beside``. *VTensor* is ``Session(model)`` with its defaults; each peer's
+``python -m eval.figures.peers``. *VTensor* is ``Session(model)`` with its defaults; each peer's
 time is divided by it (above 1, VTensor is ahead; in brackets the 95 % interval). `/ warm` and
 `/ chain`: our run over its convolutions and products alone, with the fastest kernels of our oneDNN,
 each in a warm cache, and one after another. A test turn begins with a run that is not counted.
@@ -26,7 +26,7 @@ from vtensor.benchmark.summary import Logs, log_ratios, mean_ratio
 from vtensor.commands.bench import PEERS
 
 NAME = "peers"
-TITLE = "Beside other engines"
+TITLE = "Other engines"
 #: The cap of the rows, which is none, and their mix of libraries.
 CAP, MIX = "max", "priority"
 
@@ -77,7 +77,7 @@ def _ratios(rows: Sequence[Row], store: Store) -> Iterator[str]:
     cells = [mean and f"**{mean.value:.2f}** ({mean.low:.2f} to {mean.high:.2f})" for mean in means]
     lines.append(["geometric mean", None, *cells, *([None] * len(limits))])
     yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
-    yield from _beside(names, by, store)
+    yield from _plotted(names, by, store)
     behind = [
         f"{peer} on {sum(_log(rounds) < 0 for rounds in logs[peer])} of {len(logs[peer])}"
         for peer in shown
@@ -86,10 +86,12 @@ def _ratios(rows: Sequence[Row], store: Store) -> Iterator[str]:
     yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
 
 
-def _beside(names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store) -> Iterator[str]:
+def _plotted(
+    names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store
+) -> Iterator[str]:
     """Draw a plot of each peer's median time divided by VTensor's, and yield its Markdown.
 
-    The peers are those of ``vtensor bench``. Without times of peers nothing is yielded.
+    Nothing is yielded without times of peers. The peers are those of ``vtensor bench``.
 
     Args:
         names: the names of the networks.
