@@ -138,6 +138,10 @@ class Heads:
         """Return keys or values with their dims declared in the order of a cache."""
         return in_order(self.node, x, self.batch, self.head, self.key, last)
 
+    def past(self, index: int, last: str) -> VTensor:
+        """Return input ``index``, keys or values of a cache, whose last dim is ``last``."""
+        return self.node.input(index, f"{self.batch} {self.head} {self.key} {last}")
+
     def scale(self, q: VTensor) -> float:
         """Return the attribute ``scale``; if it is absent or 0, that for the features of ``q``."""
         return float(self.node.attribute("scale", 0.0)) or 1 / sqrt(q.size(self.feature))
@@ -149,7 +153,8 @@ class Heads:
             index: the index of the input: numbers of keys; or truth values for keys, or for queries
                 and keys.
             texts, keys: the numbers of texts and of keys.
-            starts: whether the places of first keys may come after the numbers of keys.
+            starts: whether the places of first keys may come after the numbers of keys, and truth
+                values in one column hide nothing.
         """
         node, value = self.node, float(self.node.attribute("mask_filter_value", -10000.0))
         if not node.has(index):
@@ -165,6 +170,8 @@ class Heads:
             if starts and x.size(self.batch) == 2 * texts:
                 first = cut(node, x, self.batch, texts, 2 * texts)
                 keep = do(node, "And", keep, do(node, "GreaterOrEqual", at, first))
+        elif starts and x.ndimensions() == 2 and [*x.dims.values()][1] == 1:
+            return []
         elif x.ndimensions() in (2, 3):
             x = node.input(index, " ".join(names if x.ndimensions() == 3 else names[::2]))
             if x.size(self.key) != keys:
@@ -174,16 +181,18 @@ class Heads:
             raise node.refuse(f"input {index}, a mask of {x.ndimensions()} dims")
         return [do(node, "Where", keep, number(node, 0.0, "f32"), number(node, value, "f32"))]
 
-    def causal(self, queries: int, keys: int) -> list[VTensor]:
+    def causal(self, queries: int, keys: int, before: int) -> list[VTensor]:
         """Return a mask, in a list, of keys up to each query; none if all keys count.
 
-        The last query is at the place of the last key.
+        The first query is at the place of key ``before``, the number of keys of the past.
         """
-        if self.node.attribute("unidirectional", 0) != 1 or queries == 1:
+        if self.node.attribute("unidirectional", 0) != 1 or keys <= before + 1:
             return []
+        if keys > before + queries:  # ONNX Runtime's last query sees all keys, the others do not
+            raise self.node.refuse(f"unidirectional from {queries} queries to {keys} keys")
         shape = ((self.query, queries), (self.key, keys))
         ones = self.node.add(named("Expand")(shape), number(self.node, True, "bool"))
-        op = named("Trilu")(self.query, self.key, keys - queries, upper=False)
+        op = named("Trilu")(self.query, self.key, before, upper=False)
         return [self.node.add(op, ones)]
 
     def added(self, index: int, heads: Mapping[str, int]) -> list[VTensor]:

@@ -100,8 +100,8 @@ class Attention:
     'f32 N=1 head=12 query=5 V=64'
 
     Source: ONNX operator Attention, opset 23; Vaswani et al., Attention Is All You Need, 2017. ONNX
-    Runtime operators Attention, QAttention, MultiHeadAttention, GroupQueryAttention and
-    RotaryEmbedding are read as this and operators before and after it.
+    Runtime operators Attention, QAttention, MultiHeadAttention, DecoderMaskedMultiHeadAttention,
+    GroupQueryAttention and RotaryEmbedding are read as this and operators before and after it.
     """
 
     over: str = param()
