@@ -170,36 +170,60 @@ class Window:
         return renamed(node, gathered(node, x, heads.key, at), {slot: heads.key})
 
 
+#: By the attribute kv_cache_bit_width: the element type of a cache of integers.
+_CODES = {8: "s8", 4: "u8"}
+
+
 def codes(heads: Heads, index: int, x: VTensor, past: VTensor | None) -> VTensor:
     """Return new keys or values in the element type of those of the past.
 
-    Input ``index`` is the scale of integers.
+    Input ``index`` is the scale of integers. Those of 4 bits are two in a byte, the first one in
+    the low bits, and 8 more than the number.
 
     Raises:
         NodeRefused: the past has another type, or is quantised without a scale.
     """
     node, name = heads.node, "k" if index == 12 else "v"
-    bits = node.attribute("kv_cache_bit_width", 8)
+    to = _CODES.get(int(node.attribute("kv_cache_bit_width", 0)) or 8)
     kind = str(node.attribute(f"{name}_quant_type", "NONE"))
     if kind == "NONE" and past is not None and past.dtype != x.dtype:
         raise node.refuse(f"past keys or values of type {past.dtype}, new ones of {x.dtype}")
     if kind == "NONE":
         return x
-    if bits != 8 or past is None or past.dtype != "s8" or not node.has(index):
-        raise node.refuse(f"{name}_quant_type {kind} without a past of s8 and a scale")
-    return node.add(named("QuantizeLinear")("s8"), x, _scale(heads, index, x))
+    if to is None or past is None or past.dtype != to or not node.has(index):
+        raise node.refuse(f"{name}_quant_type {kind} without a past of s8 or u8 and a scale")
+    quantize = named("QuantizeLinear")(to)
+    if to == "s8":
+        return node.add(quantize, x, *_code(heads, index, x, to))
+    x = do(node, "Min", node.add(quantize, x, *_code(heads, index, x, to)), number(node, 15, to))
+    last, half = [*x.dims][-1], heads.other("half")
+    x = node.reshape(x, replaced(x, last, {last: x.size(last) // 2, half: 2}))
+    high = node.add(named("BitShift")("LEFT"), picked(node, x, half, 1), number(node, 4, to))
+    return do(node, "BitwiseOr", picked(node, x, half, 0), high)
 
 
 def numbers(heads: Heads, index: int, x: VTensor, dtype: str) -> VTensor:
     """Return keys or values as numbers; input ``index`` is the scale of integers."""
     if x.dtype == dtype:
         return x
-    return heads.node.add(named("DequantizeLinear")(dtype), x, _scale(heads, index, x))
+    node, kind = heads.node, x.dtype
+    if kind == "u8":
+        low = do(node, "BitwiseAnd", x, number(node, 15, kind))
+        high = node.add(named("BitShift")("RIGHT"), x, number(node, 4, kind))
+        last, half = [*x.dims][-1], heads.other("half")
+        both = [node.reshape(part, {**x.dims, half: 1}) for part in (low, high)]
+        pairs = in_order(node, node.add(named("Concat")(half), *both), *x.dims, half)
+        x = node.reshape(pairs, {**x.dims, last: 2 * x.size(last)})
+    return node.add(named("DequantizeLinear")(dtype), x, *_code(heads, index, x, kind))
 
 
-def _scale(heads: Heads, index: int, x: VTensor) -> VTensor:
-    """Return the scale in input ``index``, of all elements, or of each channel of each head."""
+def _code(heads: Heads, index: int, x: VTensor, kind: str) -> list[VTensor]:
+    """Return the scale in input ``index``, and the zero point of integers of type ``kind``.
+
+    There is one scale, or one for each channel of each head.
+    """
     node, last = heads.node, [*x.dims][-1]
-    if node.input(index).num_elements == 1:
-        return node.reshape(node.input(index), {})
-    return node.reshape(node.input(index), {heads.head: x.size(heads.head), last: x.size(last)})
+    each = {heads.head: x.size(heads.head), last: x.size(last)}
+    scale = node.input(index)
+    scale = node.reshape(scale, {} if scale.num_elements == 1 else each)
+    return [scale] if kind == "s8" else [scale, number(node, 8, kind)]

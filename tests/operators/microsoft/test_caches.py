@@ -109,17 +109,19 @@ def chunk(*counts: int, more: Sequence[Array | None] = ()) -> tuple[Array | None
     return (*more, *[None] * (9 - len(more)), np.array(counts, "i4"))
 
 
-def integers(row: Node, scale: Array, kind: str) -> Node:
-    """Return a GroupQueryAttention with a past of integers."""
+def integers(row: Node, scale: Array, kind: str, bits: int = 8) -> Node:
+    """Return a GroupQueryAttention with a past of integers; those of 4 bits are two in a byte."""
     past = [np.rint(x * 40).astype("i1") for x in row.feeds[3:5] if x is not None]
+    if bits == 4:
+        past = [x.view("u1")[..., :8].copy() for x in past]
     scales = [None] * (5 - max(len(row.constants) - 1, 0)), [scale, scale * 2]
     return replace(
         row,
         feeds=(*row.feeds[:3], *past, *row.feeds[5:]),
         constants=(*row.constants, *scales[0], *scales[1]),
         attributes={
-            "kv_cache_bit_width": 8,
             **row.attributes,
+            "kv_cache_bit_width": bits,
             "k_quant_type": kind,
             "v_quant_type": kind,
         },
@@ -149,6 +151,8 @@ GROUPED: list[tuple[Node, tuple[int, ...]]] = [
     (integers(grouped(1, 5, 6, [5, 5]), ONE_SCALE, "PER_TENSOR"), (1, 1)),
     (integers(grouped(1, 9, 6, [5, 3], softcap=0.5), SCALES, "PER_CHANNEL"), (1, 1)),
     (integers(grouped(4, 0, 4, [3, 3], **TURNED), SCALES, "PER_CHANNEL"), (4, 4)),
+    (integers(grouped(1, 5, 6, [5, 5]), ONE_SCALE * 10, "PER_TENSOR", 4), (1, 1)),
+    (integers(grouped(4, 0, 4, [3, 3]), SCALES * 10, "PER_CHANNEL", 4), (4, 4)),
     (integers(windowed(1, 5, 3, 9, 7), ONE_SCALE, "PER_TENSOR"), (1, 1)),
     *(
         (windowed(queries, capacity, window, *ends, **FAR), (queries,) * len(ends))
@@ -314,8 +318,8 @@ REFUSED = [
         "sliding_window_cache without past keys",
     ),
     (
-        integers(grouped(1, 5, 6, [5, 5], kv_cache_bit_width=4), ONE_SCALE, "PER_TENSOR"),
-        "k_quant_type PER_TENSOR without a past of s8 and a scale",
+        integers(grouped(1, 5, 6, [5, 5]), ONE_SCALE, "PER_TENSOR", 2),
+        "k_quant_type PER_TENSOR without a past of s8 or u8 and a scale",
     ),
     (grouped(4, None, 4, [3, 3], k_quant_type="PER_TENSOR"), "k_quant_type PER_TENSOR"),
 ]
