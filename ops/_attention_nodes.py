@@ -266,23 +266,19 @@ def _read_grouped(node: NodeReader) -> list[VTensor]:
     totals, queries = node.constant(6).tolist(), q.size(heads.query)
     total = totals[0] if isinstance(totals, list) else totals
     padded, past = node.has(16), [_past(heads, index) for index in (3, 4)]
+    if (past[0] is None) != (past[1] is None):
+        raise node.refuse("past keys without values, or values without keys")
     if padded and (past[0] is None or node.attribute("causal", 1) != 1):
         raise node.refuse("query_seqlens without past keys, or with causal 0")
-    prompt, one = not padded and total == queries, number(node, 1, "s64")
-    last = integer(node, 5, heads.batch)
-    ends = do(node, "Add", last, one)
+    prompt, last = not padded and total == queries, integer(node, 5, heads.batch)
+    ends = do(node, "Add", last, number(node, 1, "s64"))
     own = places(node, heads.query, queries, reverse=not (prompt or padded))
     if padded:
         own = do(node, "Add", do(node, "Sub", ends, integer(node, 16, heads.batch)), own)
     elif not prompt:
         own = do(node, "Sub", last, own)
-    turn = bool(node.attribute("rotary_interleaved", 0))
     if node.attribute("do_rotary", 0):
-        angles = node.input(9, f"{heads.batch} {heads.query}") if node.has(9) else own
-        if node.has(9) and prompt:  # only the first number counts, as in ONNX Runtime
-            first = picked(node, picked(node, angles, heads.batch, 0), heads.query, 0)
-            angles = do(node, "Add", own, first)
-        q, k = (rotated(node, x, 7, angles, turn) for x in (q, k))
+        q, k = _turned(heads, own, prompt, q, k)
     starts = [] if prompt else [picked(node, own, heads.query, 0)]
     new = [heads.cached(heads.keyed(x), [*x.dims][-1]) for x in (k, v)]
     new = [codes(heads, 12 + i, x, past[i]) for i, x in enumerate(new)]
@@ -310,21 +306,30 @@ def _read_grouped(node: NodeReader) -> list[VTensor]:
         sink = node.reshape(node.input(11, heads.head), parts)
     elif node.attribute("smooth_softmax", 0) == 1:
         sink = number(node, 0.0, q.dtype)
-    keep = _kept(heads, total, own, last)
-    softcap = float(node.attribute("softcap", 0.0))
-    by = Scores([*added, keep], -inf, softcap, sink)
+    masks = [*added, _kept(heads, total, own, last)]
+    by = Scores(masks, -inf, float(node.attribute("softcap", 0.0)), sink)
     results.insert(0, heads.attended(q, k, v, by))
     if kind := int(node.attribute("qk_output", 0)):
-        x = heads.scored(q, k, by)
-        x = (
-            heads.weights(x, by)
-            if kind == 2
-            else do(node, "Where", keep, x, number(node, 0, x.dtype))
-        )
-        x = in_order(node, x, heads.batch, heads.head, heads.member, heads.query, heads.key)
-        merged = replaced(x, heads.member, {})
-        results.append(node.reshape(x, {**merged, heads.head: heads.count}))
+        results.append(_score_output(heads, heads.scored(q, k, by), by, kind))
     return results
+
+
+def _turned(heads: Heads, own: VTensor, prompt: bool, *both: VTensor) -> list[VTensor]:
+    """Return queries and keys rotated by their places, those of an input or ``own``."""
+    node, turn = heads.node, bool(heads.node.attribute("rotary_interleaved", 0))
+    angles = node.input(9, f"{heads.batch} {heads.query}") if node.has(9) else own
+    if node.has(9) and prompt:  # only the first number counts, as in ONNX Runtime
+        first = picked(node, picked(node, angles, heads.batch, 0), heads.query, 0)
+        angles = do(node, "Add", own, first)
+    return [rotated(node, x, 7, angles, turn) for x in both]
+
+
+def _score_output(heads: Heads, x: VTensor, by: Scores, kind: int) -> VTensor:
+    """Return the output of scores, for ``kind`` 1, or of their weights, for 2."""
+    node, [*_, keep] = heads.node, by.masks
+    x = heads.weights(x, by) if kind == 2 else do(node, "Where", keep, x, number(node, 0, x.dtype))
+    x = in_order(node, x, heads.batch, heads.head, heads.member, heads.query, heads.key)
+    return node.reshape(x, {**replaced(x, heads.member, {}), heads.head: heads.count})
 
 
 def _rows(heads: Heads, groups: int) -> list[VTensor]:
