@@ -328,8 +328,7 @@ def _score_output(heads: Heads, x: VTensor, by: Scores, kind: int) -> VTensor:
     """Return the output of scores, for ``kind`` 1, or of their weights, for 2."""
     node, [*_, keep] = heads.node, by.masks
     x = heads.weights(x, by) if kind == 2 else do(node, "Where", keep, x, number(node, 0, x.dtype))
-    x = in_order(node, x, heads.batch, heads.head, heads.member, heads.query, heads.key)
-    return node.reshape(x, {**replaced(x, heads.member, {}), heads.head: heads.count})
+    return heads.in_heads(x, heads.query, heads.key)
 
 
 def _rows(heads: Heads, groups: int) -> list[VTensor]:

@@ -89,12 +89,16 @@ class Scores(NamedTuple):
         masked: the score that replaces one that is not kept.
         softcap: the bound of scaled products; 0 means none.
         sink: a score, by head, of a key without a value; None if there is none.
+        scale: the factor of products; None means that of the node, or of the size of a head.
+        zero: whether a query without keys has weights of 0; else, they are NaN.
     """
 
     masks: Sequence[VTensor] = ()
     masked: float = LOWEST
     softcap: float = 0.0
     sink: VTensor | None = None
+    scale: float | None = None
+    zero: bool = False
 
 
 class Heads:
@@ -106,21 +110,23 @@ class Heads:
 
     Args:
         node: the node.
+        names: ``batch``, ``query``, ``hidden`` and other names of the output; by default, the
+            output has these three.
     """
 
-    def __init__(self, node: NodeReader) -> None:
-        out = node.output_names()
-        if len(out) != 3:
+    def __init__(self, node: NodeReader, names: Sequence[str] = ()) -> None:
+        out = names or node.output_names()
+        if len(out) < 3 or (len(out) > 3 and not names):
             raise node.refuse(f"its output has {len(out)} dims; expected 3")
-        self.node = node
-        self.batch, self.query, self.hidden = out
+        self.node, self._taken = node, tuple(out)
+        self.batch, self.query, self.hidden, *_ = out
         new = map(self.other, ("head", "member", "key", "feature", "value"))
         self.head, self.member, self.key, self.feature, self.value = new
         self.count = int(node.attribute("num_heads", 0))
 
     def other(self, name: str) -> str:
         """Return ``name``, changed if a dim of the output has it."""
-        return fresh(name, (self.batch, self.query, self.hidden))
+        return fresh(name, self._taken)
 
     def divided(self, x: VTensor, count: int, last: str) -> VTensor:
         """Return ``x`` with its last dim divided into ``count`` heads and the dim ``last``."""
@@ -208,21 +214,36 @@ class Heads:
 
     def attended(self, q: VTensor, k: VTensor, v: VTensor, by: Scores) -> VTensor:
         """Return the means of values, with the heads merged again: the node's output."""
+        return self.merged(self.means(q, k, v, by))
+
+    def means(self, q: VTensor, k: VTensor, v: VTensor, by: Scores) -> VTensor:
+        """Return the means of values."""
         node = self.node
         if by.softcap or by.sink is not None:
             weights = self.weights(self.scored(q, k, by), by)
-            y = node.add(named("MatMul")(self.key), weights, v)
-        else:
-            op = named("Attention")(self.feature, self.key, self.scale(q), by.masked)
-            y = node.add(op, q, k, v, *by.masks)
-        y = in_order(node, y, self.batch, self.query, self.head, self.member, self.value)
+            y: VTensor = node.add(named("MatMul")(self.key), weights, v)
+            return y
+        scale = self.scale(q) if by.scale is None else by.scale
+        op = named("Attention")(self.feature, self.key, scale, by.masked, by.zero)
+        return node.add(op, q, k, v, *by.masks)
+
+    def merged(self, y: VTensor) -> VTensor:
+        """Return means of values with ``hidden`` in place of the dims of heads and ``value``."""
+        y = in_order(self.node, y, self.batch, self.query, self.head, self.member, self.value)
         rows = {dim: y.size(dim) for dim in (self.batch, self.query)}
-        return node.reshape(y, {**rows, self.hidden: prod([*y.dims.values()][2:])})
+        return self.node.reshape(y, {**rows, self.hidden: prod([*y.dims.values()][2:])})
+
+    def in_heads(self, x: VTensor, *dims: str) -> VTensor:
+        """Return ``x`` as batch, heads with their members, and ``dims``."""
+        x = in_order(self.node, x, self.batch, self.head, self.member, *dims)
+        count = x.size(self.head) * x.size(self.member)
+        return self.node.reshape(x, {**replaced(x, self.member, {}), self.head: count})
 
     def scored(self, q: VTensor, k: VTensor, by: Scores) -> VTensor:
         """Return the scores of queries and keys: what the softmax takes."""
         node, times = self.node, named("Times")
-        x = node.add(times(self.scale(q)), node.add(named("MatMul")(self.feature), q, k))
+        scale = self.scale(q) if by.scale is None else by.scale
+        x = node.add(times(scale), node.add(named("MatMul")(self.feature), q, k))
         if by.softcap:
             x = do(node, "Tanh", node.add(times(1 / by.softcap), x))
             x = node.add(times(by.softcap), x)
@@ -237,7 +258,11 @@ class Heads:
         """Return the softmax of scores, without the weight of the sink."""
         node, softmax = self.node, named("Softmax")((self.key,))
         if by.sink is None:
-            return node.add(softmax, scores)
+            weights = node.add(softmax, scores)
+            if not by.zero:
+                return weights
+            zero = number(node, 0, weights.dtype)
+            return do(node, "Where", do(node, "IsNaN", weights), zero, weights)
         one = node.add(named("Expand")(tuple({**scores.dims, self.key: 1}.items())), by.sink)
         one = in_order(node, one, *scores.dims)
         weights = node.add(softmax, node.add(named("Concat")(self.key), scores, one))
