@@ -114,7 +114,52 @@ NODES = [
 ]
 
 
-@pytest.mark.parametrize("row", NODES, ids=str)
+#: Queries, keys and values of ONNX's Attention, in heads and as rows, and a past.
+APART = some(2, 6, 4, 8), some(2, 2, 5, 8), some(2, 2, 5, 6)
+ROWS = some(2, 4, 48), some(2, 5, 16), some(2, 5, 12)
+BEFORE = some(2, 2, 7, 8, seed=3), some(2, 2, 7, 6, seed=4)
+COUNTS = np.array([3, 5], "i8")
+IN_HEADS: dict[str, Any] = {"q_num_heads": 6, "kv_num_heads": 2}
+onnx_attention = partial(fused, "Attention", fed=7, domain="")
+at = partial(onnx_attention, onnx=25)
+STANDARD = [
+    *(
+        row
+        for opset in (23, 24, 25)
+        for row in (
+            onnx_attention(*ROWS, onnx=opset, **IN_HEADS),
+            onnx_attention(*APART, some(4, 5), onnx=opset, scale=0.3, softmax_precision=1),
+            onnx_attention(
+                *(*ROWS, some(2, 6, 4, 12), *BEFORE),
+                onnx=opset,
+                outputs=THREE,
+                is_causal=1,
+                **IN_HEADS,
+            ),
+        )
+    ),
+    at(*APART, some(6, 4, 5)),
+    at(*APART, some(2, 1, 4, 5) > -1, is_causal=1),
+    at(*APART, some(4, 3) > -1),
+    at(*APART, some(4, 3)),
+    *(
+        at(
+            *(*APART, some(4, 5)),
+            outputs=("y", "", "", "qk"),
+            qk_matmul_output_mode=mode,
+            softcap=2.0,
+        )
+        for mode in range(4)
+    ),
+    at(*APART, some(4, 5), None, None, COUNTS),
+    at(*APART, None, None, None, COUNTS, is_causal=1),
+    at(*APART, None, None, None, COUNTS, left_window_size=0, right_window_size=0),
+    at(*APART, left_window_size=1, right_window_size=1),
+    at(*APART, None, *BEFORE, outputs=THREE, left_window_size=2, is_causal=1),
+]
+
+
+@pytest.mark.parametrize("row", [*NODES, *STANDARD], ids=str)
 def test_values_are_those_of_onnx_runtime(row: Node) -> None:
     assert_as_onnx_runtime(row)
 

@@ -260,6 +260,27 @@ def test_several_heads_decode_in_a_cache_with_room() -> None:
         session.run(None, {**row.fed(), "x8": np.array([12], "i4")})
 
 
+@pytest.mark.parametrize("causal", [0, 1])
+def test_onnx_attention_decodes_with_a_past_that_grows(causal: int) -> None:
+    q, *past = some(2, 6, 1, 8), some(2, 2, 5, 8), some(2, 2, 5, 8)
+    inputs = q, q[:, :2], q[:, :2], some(1, 6), *past
+    row = fused("Attention", *inputs, fed=6, domain="", onnx=24, outputs=THREE, is_causal=causal)
+    sizes = {name: {2: "S"} for name in ("x0", "x1", "x2")}
+    model = opened(row, **sizes, x3={0: "S", 1: "T"}, x4={2: "P"}, x5={2: "P"})
+    assert_steps(
+        model,
+        [
+            {
+                "x0": some(2, 6, new, 8),
+                **{f"x{i}": some(2, 2, new, 8, seed=i) for i in (1, 2)},
+                "x3": some(new, size + new),
+                **{f"x{i}": some(2, 2, size, 8, seed=i) for i in (4, 5)},
+            }
+            for size, new in STEPS
+        ],
+    )
+
+
 def latest(given: Mapping[str, Array], outputs: Sequence[Array]) -> list[Array]:
     """Return the part of outputs of a GroupQueryAttention that is specified, all texts alike."""
     count = min(int(given["x5"][0]) + 1, outputs[1].shape[2])
