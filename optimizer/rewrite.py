@@ -183,44 +183,47 @@ class _Rewriting:
         )
 
     def _slower(self, met: Matched, new: _Replacement) -> bool:
-        """Return whether ``new`` has a product of integers that takes longer than the match's
-        products of numbers and the conversions of their operands; note it then.
+        """Return whether ``new`` takes longer than the match ``met``, where one of them has a
+        product of integers and the other one that of numbers. Note it if that of numbers is faster.
 
-        Times are estimates by declared speeds. What only scales, bounds or quantizes a product is
-        fused to that of integers, which then stores bytes; that of numbers is quantized by a step.
+        Times are estimates by declared speeds, conversions counted. What only scales, bounds or
+        quantizes a product is fused to that of integers, which then stores bytes; that of numbers
+        is quantized by a step.
         """
         values, constants = ChainMap(new.values, self.graph.values), self.graph.constants
         of_match = [self.graph.nodes[name] for name in met.nodes]
-        result = values[new.root.outputs[0]]
-        stored = self._stored(new.root)
-        products = [node for node in new.nodes if info_of(node.op).product]
-        bytewise = any(values[node.inputs[0]].dtype in BYTES for node in products)
-        if not self.timed or not bytewise:
+        result, stored = values[new.root.outputs[0]], self._stored(new.root)
+        of_bytes, made_of_bytes = (
+            any(values[node.inputs[0]].dtype in BYTES for node in nodes if info_of(node.op).product)
+            for nodes in (of_match, new.nodes)
+        )
+        if not self.timed or of_bytes == made_of_bytes:
             return False
+        sides = (new.nodes, of_match) if of_bytes else (of_match, new.nodes)
         conversions = [
             conversion(self.estimate, values[node.outputs[0]], values[source].dtype, dtype)
-            for node in of_match
+            for node in sides[0]
             for source in node.inputs[:1]
             if values[source].dtype in BYTES and source not in constants
             for dtype in [values[node.outputs[0]].dtype]
         ]
-        if stored != result.dtype:
+        if of_bytes or stored != result.dtype:
             conversions.append(conversion(self.estimate, result, result.dtype, stored))
         wide, narrow = (
             [self._ns(node, values, dtype) for node in nodes if info_of(node.op).product]
-            for nodes, dtype in ((of_match, result.dtype), (products, stored))
+            for nodes, dtype in zip(sides, (result.dtype, stored), strict=True)
         )
         if None in wide or None in narrow:
-            return False
+            return of_bytes
         times = sum(filter(None, wide)) + sum(conversions), sum(filter(None, narrow))
         if times[0] >= times[1]:
-            return False
+            return of_bytes
         us = [f"{ns / 1e3:.1f}" for ns in times]
         self.notes[new.root.name] = (
             f"{new.root.op_name} {new.root.name} is computed in f32: by declared speeds it takes "
             f"{us[1]} us on integers, {us[0]} in f32, conversions counted"
         )
-        return True
+        return not of_bytes
 
     def _stored(self, node: Node) -> str:
         """Return the element type in which a node's result is stored, if the light operators that
@@ -231,10 +234,10 @@ class _Rewriting:
             self.readers.alone(node.outputs[0]),
         )
         while reader is not None and (info := info_of(reader.op)).light:
-            encodes, result = info.trait(Encodes), reader.outputs[0]
-            if encodes is not None:
-                return dtype if encodes.back else self.graph.values[result].dtype
-            reader = self.readers.alone(result)
+            encodes, result = info.trait(Encodes), self.graph.values[reader.outputs[0]]
+            if encodes is not None or result.dtype in BYTES:
+                return dtype if encodes is not None and encodes.back else result.dtype
+            reader = self.readers.alone(reader.outputs[0])
         return dtype
 
     def _ns(self, node: Node, values: Mapping[str, VTensor], stored: str) -> int | None:
