@@ -316,24 +316,31 @@ def _largest(match: Match, x: str, over: Collection[str] = ()) -> int:
     zeros = np.unique(zero) if isinstance(zero, int | float | np.ndarray) else None
     if over and isinstance(array, np.ndarray) and zeros is not None and zeros.size == 1:
         axes = tuple(axis for axis, dim in enumerate(value.dims) if dim in over)
-        return int(np.abs(array - np.int16(zeros[0])).sum(axes, np.int64).max(initial=0))
+        middle = zeros[0].astype(array.dtype)
+        distances = (np.maximum(array, middle) - np.minimum(array, middle)).view(np.uint8)
+        return int(distances.sum(axes, dtype=np.uint64).max(initial=0))
     low, high = integer_range(value.dtype)
     most = high - low if zeros is None else max(high - zeros.min(), zeros.max() - low)
-    return int(most) * prod(value.size(dim) for dim in over)
+    return int(most * prod(value.size(dim) for dim in over))
 
 
-def _are_small(match: Match, x: str, w: str, over: Collection[str]) -> bool:
-    """Return whether f32 holds each sum of products of two tensors along the dims ``over`` of
-    ``w``, in any order.
+def _fit(first: str, second: str, kept: Collection[str] = ()) -> Callable[[Match], bool]:
+    """Return a function that tells whether f32 holds each sum of products of the integers in two
+    holes, along the dims of the second one but ``kept``, in any order.
+
+    Without ``kept`` the sum is along the parameter ``over``.
     """
-    return _largest(match, x) * _largest(match, w, over) <= MAX_SUM
+
+    def holds(match: Match) -> bool:
+        over = {*match[second].dims}.difference(kept) if kept else {match["over"]}
+        return _largest(match, first) * _largest(match, second, over) <= MAX_SUM
+
+    return holds
 
 
 def _wide_conv(op: str) -> Callable[[Match], dict[str, object] | None]:
-    """Return the condition of a rule by which ``op`` convolves numbers in place of integers.
-
-    It returns the scale 1, and the window where parameters leave it out. None (the rule does not
-    apply) for another convolution, and if f32 may not hold each sum.
+    """Return a function that returns the scale 1, and the window where parameters leave it out;
+    None (the rule does not apply) if ``op`` is no operator for this convolution.
     """
 
     def given(match: Match) -> dict[str, object] | None:
@@ -341,18 +348,10 @@ def _wide_conv(op: str) -> Callable[[Match], dict[str, object] | None]:
         deep = rank == 2 and "G" in w.dims and w.size("I") == 1
         if op != ("DepthwiseConv2D" if deep else f"Conv{rank}D"):
             return None
-        if not _are_small(match, "x", "w", {*w.dims} - {"G", "O"}):
-            return None
         defaults = {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank}
         return _ONE | {name: match[name] or default for name, default in defaults.items()}
 
     return given
-
-
-def _wide_product(match: Match) -> dict[str, object] | None:
-    """Return the scale 1 if f32 holds each sum of a product of integers, else None."""
-    factors = (("a", "b"), ("b", "a"))
-    return _ONE if any(_are_small(match, *ab, {match["over"]}) for ab in factors) else None
 
 
 def _both(match: Match) -> dict[str, object] | None:
@@ -420,6 +419,7 @@ for _name, _image, _kernel in (
         Cast({_name}(DequantizeLinear(x, one, zx), DequantizeLinear(w, one, zw), {_own}), to="s32")
         """,
         given=_wide_conv(_name),
+        holds=_fit("x", "w", kept="GO"),
         example=_example,
         early=True,
     )
@@ -449,7 +449,8 @@ rewrite(
     """
     Cast(MatMul(DequantizeLinear(a, one, za), DequantizeLinear(b, one, zb), over=over), to="s32")
     """,
-    given=_wide_product,
+    given=lambda _: _ONE,
+    holds=lambda match: _fit("a", "b")(match) or _fit("b", "a")(match),
     example={"a": "u8 N M K", "b": "s8 K O", "za": "u8", "zb": "s8", "over": "K"},
     early=True,
 )

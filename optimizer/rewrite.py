@@ -161,8 +161,14 @@ class _Rewriting:
             computed = rule.given(match)
             if computed is None:
                 continue
-            new = _Replacement(graph, root, match, {**match.numbers, **met.parameters, **computed})
-            if new.build(rule.makes) and not (self._worse(met, new) or self._slower(met, new)):
+            new = _Replacement(graph, root, match, {**met.parameters, **computed})
+            if not new.build(rule.makes) or self._worse(met, new):
+                continue
+            slower, note = self._compared(met, new)
+            if not slower and not rule.holds(match):
+                continue
+            self.notes |= note
+            if not slower:
                 self._replace(met, new)
                 self.done.add((rule.name, root.name))
                 self.count[rule.name] += 1
@@ -182,9 +188,10 @@ class _Rewriting:
             and all(self._is_native(self.graph.nodes[name], given) for name in met.nodes)
         )
 
-    def _slower(self, met: Matched, new: _Replacement) -> bool:
+    def _compared(self, met: Matched, new: _Replacement) -> tuple[bool, dict[str, str]]:
         """Return whether ``new`` takes longer than the match ``met``, where one of them has a
-        product of integers and the other one that of numbers. Note it if that of numbers is faster.
+        product of integers and the other one that of numbers; and a note, by the last node's name,
+        if that of numbers is faster.
 
         Times are estimates by declared speeds, conversions counted. What only scales, bounds or
         quantizes a product is fused to that of integers, which then stores bytes; that of numbers
@@ -198,7 +205,7 @@ class _Rewriting:
             for nodes in (of_match, new.nodes)
         )
         if not self.timed or of_bytes == made_of_bytes:
-            return False
+            return False, {}
         sides = (new.nodes, of_match) if of_bytes else (of_match, new.nodes)
         conversions = [
             conversion(self.estimate, values[node.outputs[0]], values[source].dtype, dtype)
@@ -213,17 +220,15 @@ class _Rewriting:
             [self._ns(node, values, dtype) for node in nodes if info_of(node.op).product]
             for nodes, dtype in zip(sides, (result.dtype, stored), strict=True)
         )
-        if None in wide or None in narrow:
-            return of_bytes
         times = sum(filter(None, wide)) + sum(conversions), sum(filter(None, narrow))
-        if times[0] >= times[1]:
-            return of_bytes
-        us = [f"{ns / 1e3:.1f}" for ns in times]
-        self.notes[new.root.name] = (
-            f"{new.root.op_name} {new.root.name} is computed in f32: by declared speeds it takes "
+        if None in wide or None in narrow or times[0] >= times[1]:
+            return of_bytes, {}
+        us, root = [f"{ns / 1e3:.1f}" for ns in times], new.root
+        text = (
+            f"{root.op_name} {root.name} is computed in f32: by declared speeds it takes "
             f"{us[1]} us on integers, {us[0]} in f32, conversions counted"
         )
-        return not of_bytes
+        return not of_bytes, {root.name: text}
 
     def _stored(self, node: Node) -> str:
         """Return the element type in which a node's result is stored, if the light operators that
@@ -269,16 +274,7 @@ class _Rewriting:
         themselves, not their names.
         """
         values = {hole: self.graph.values[name] for hole, name in met.values.items()}
-        arrays: dict[str, Any] = {
-            hole: self.graph.constants.get(name) for hole, name in met.values.items()
-        }
-        numbers = {
-            hole: array
-            if isinstance(array, SymbolicArray) or array.size != 1
-            else float(array.flat[0])
-            for hole, array in arrays.items()
-            if array is not None
-        }
+        numbers = _Numbers(self.graph.constants, met.values)
         return Match(values, met.parameters, numbers, self.graph.values[root.outputs[0]])
 
     def _replace(self, met: Matched, new: _Replacement) -> None:
@@ -311,6 +307,28 @@ class _Rewriting:
                     yield new.name, new
             if name not in early:
                 yield name, node
+
+
+class _Numbers(Mapping[str, Any]):
+    """The constants of a match, by name of the hole, each read when it is asked for."""
+
+    def __init__(self, constants: Mapping[str, Any], values: Mapping[str, str]) -> None:
+        self._constants = constants
+        self._names = {hole: name for hole, name in values.items() if name in constants}
+
+    def __getitem__(self, hole: str) -> Any:
+        array = self._constants[self._names[hole]]
+        whole = isinstance(array, SymbolicArray) or array.size != 1
+        return array if whole else float(array.flat[0])
+
+    def __contains__(self, hole: object) -> bool:
+        return hole in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass
@@ -382,10 +400,12 @@ class _Replacement:
     def _parameter(self, given: object) -> Any:
         """Return the value of an operator's parameter: ``given`` itself, if it is not ``Named``.
 
-        A ``Named`` parameter has the value in ``parameters`` under its name; None if that is
-        missing.
+        A ``Named`` parameter has the value in ``parameters`` under its name, or else the match's
+        number; None if both are missing.
         """
-        return self.parameters.get(given.name) if isinstance(given, Named) else given
+        if not isinstance(given, Named):
+            return given
+        return self.parameters.get(given.name, self.match.numbers.get(given.name))
 
     def _constant(self, values: Any, dims: Sequence[str], dtype: str = "") -> VTensor:
         """Add a constant with these values and dims, and return it.
