@@ -1,4 +1,4 @@
-"""How ONNX's operator Attention is read."""
+"""How ONNX's operators Attention and RotaryEmbedding are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from functools import partial
 from math import inf, sqrt
 
 from ops._caches import integer
-from ops._heads import Heads, Scores, do, in_order, number, places, replaced
+from ops._heads import Heads, Scores, do, in_order, number, places, replaced, turned
+from ops._microsoft import rank_of_x
+from ops._names import same_names
 from vtensor.operators import Naming, NodeReader, Spelling, named
 from vtensor.tensor import VTensor
 
@@ -139,5 +141,14 @@ def _score_output(heads: Heads, q: VTensor, k: VTensor, by: Scores) -> VTensor:
     return heads.in_heads(heads.weights(x, by) if mode == 3 else x, heads.query, heads.key)
 
 
-#: How ONNX's operator Attention is read.
-STANDARD = [Spelling("Attention", 23, _read, _names, rank=lambda node: node.rank("x0"))]
+def _read_rotary(node: NodeReader) -> VTensor:
+    batch, *_, row, _ = node.input(0).dims
+    names = f"{batch} {row}"
+    return turned(node, 1, node.input(3, names) if node.has(3) else names)
+
+
+#: How ONNX's operators of attention are read.
+STANDARD = [
+    Spelling("Attention", 23, _read, _names, rank=rank_of_x),
+    Spelling("RotaryEmbedding", 23, _read_rotary, same_names, rank=rank_of_x),
+]

@@ -52,6 +52,7 @@ REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "
 IN_HEADS = (2, 6, 4, 8), (2, 2, 5, 8), (2, 2, 5, 6)
 SHAPED = {"q_num_heads": 6, "kv_num_heads": 2, "is_causal": 1, "scale": 0.3, "softcap": 2.0}
 SHAPED |= {"softmax_precision": 1, "qk_matmul_output_mode": 0}
+ROTARY = {"num_heads": 2, "rotary_embedding_dim": 8}
 
 #: What the tests of spellings leave out.
 MORE: list[Node] = [
@@ -97,6 +98,9 @@ MORE: list[Node] = [
     fed("Resize", 13, X, None, None, integers(2, 3, 6, 7), constants=1),
     fed("Resize", 13, X, numbers(), None, integers(2, 3, 6, 7), constants=1),
     fed("Resize", 13, X, None, numbers(1, 1, 2, 3), constants=1),
+    node("RotaryEmbedding", 23, (2, 2, 3, 8), (2, 3, 4), (2, 3, 4)),
+    node("RotaryEmbedding", 23, (2, 2, 3, 8), (9, 4), (9, 4), integers(*range(6)).reshape(2, 3)),
+    node("RotaryEmbedding", 23, (2, 3, 24), (2, 3, 4), (2, 3, 4), interleaved=1, **ROTARY),
     node("ScatterElements", 11, (3, 4), integers(1, -1).reshape(1, 2), (1, 2), axis=-2),
     node("Slice", 10, IMAGE, integers(1, 2), integers(2, 4)),
     node("SpaceToDepth", 28, (2, 3, 6, 4), blocksize=2, mode="CRD"),
