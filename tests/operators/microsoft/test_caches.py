@@ -281,6 +281,19 @@ def test_onnx_attention_decodes_with_a_past_that_grows(causal: int) -> None:
     )
 
 
+def test_onnx_rotation_is_specialised() -> None:
+    by = some(2, 2, 3, 8), some(10, 4), some(10, 4, seed=1), np.zeros((2, 3), "i8")
+    row = fused("RotaryEmbedding", *by)
+    row = replace(row, feeds=(*row.feeds, *row.constants), constants=(), domain="", opset=23)
+    assert_steps(
+        opened(row, x0={2: "S"}, x3={1: "S"}),
+        [
+            {**row.fed(), "x0": some(2, 2, new, 8), "x3": np.full((2, new), at, "i8")}
+            for at, new in STEPS
+        ],
+    )
+
+
 def latest(given: Mapping[str, Array], outputs: Sequence[Array]) -> list[Array]:
     """Return the part of outputs of a GroupQueryAttention that is specified, all texts alike."""
     count = min(int(given["x5"][0]) + 1, outputs[1].shape[2])
