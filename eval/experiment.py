@@ -55,9 +55,9 @@ class Scope:
         size: height and width of images in pixels; None is each network's own.
         caps: the caps on instruction sets under which latencies are measured.
         mixes: names of mixes in ``eval/mixes.py``.
-        all_mixes: the caps under which every mix is measured; under other caps only the first is.
         batches: sizes of batches, from 1 on.
-        batch_caps, batch_networks: caps and networks for batches above 1.
+        batch_caps, batch_networks: caps and networks for batches above 1; the resolver alone is
+            measured under the same caps.
         tuned_networks: networks on which sessions with ``tune=True`` are measured.
         every_model: measure all models of today instead of a few of each kind.
         pairs: the least number of turns of each configuration, if there is time for so many.
@@ -81,8 +81,7 @@ class Scope:
     size: int | None = None
     caps: tuple[str, ...] = ("sse41", "avx2", "max")
     mixes: tuple[str, ...] = ("onednn", "tensorflow", "elementwise")
-    all_mixes: tuple[str, ...] = ("sse41", "max")
-    batches: tuple[int, ...] = (1, 2, 4, 8)
+    batches: tuple[int, ...] = (1, 2, 8)
     batch_caps: tuple[str, ...] = ("sse41",)
     batch_networks: tuple[str, ...] = SMALLER
     tuned_networks: tuple[str, ...] = HEAVIER
@@ -111,7 +110,6 @@ class Scope:
 FULL = Scope(
     name="full",
     caps=("sse41", "avx2", "avx512", "max"),
-    all_mixes=("sse41", "avx2", "avx512", "max"),
     batches=(1, 2, 4, 8, 16, 32),
     batch_caps=("sse41", "max"),
     batch_networks=NAMES,
@@ -127,7 +125,6 @@ QUICK = Scope(
     networks=("mobilenet_v1",),
     size=32,
     caps=("max",),
-    all_mixes=("max",),
     mixes=("tensorflow",),
     batches=(1, 2),
     batch_caps=("max",),

@@ -49,7 +49,7 @@ class Config(NamedTuple):
         network: the network's name.
         cap: the cap on the instruction set; ``max`` is none.
         mix: the name of the mix of libraries; ``priority`` is a session's own.
-        levels: levels of optimisation, or ``baseline``.
+        levels: levels of optimisation.
         batches: the batch sizes.
     """
 
