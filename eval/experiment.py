@@ -88,7 +88,7 @@ class Scope:
     every_model: bool = False
     pairs: int = 40
     within: float = 0.02
-    seconds: float = 30.0
+    seconds: float = 22.0
     runs: int = 30
     fresh: int = 3
     repeats: int = 5

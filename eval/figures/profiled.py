@@ -1,8 +1,7 @@
-"""A program: profiles of one network, a line of JSON for each batch size and level.
+"""A program: the profile of one network, as a line of JSON.
 
-``python -m eval.figures.profiled CAP NETWORK BATCHES SIZE MIX LEVELS RUNS THREADS``, BATCHES and
-LEVELS with commas: SIZE 0 is the network's own. ``eval/profiles.py`` runs a process for each
-network, which frees the memory of one network before the next is loaded.
+``python -m eval.figures.profiled NETWORK SIZE RUNS THREADS``: SIZE 0 is the network's own.
+``eval/profiles.py`` runs a process for each network, which frees its memory before the next.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ import json
 import sys
 from typing import Any
 
-from eval.mixes import BY_PRIORITY, mixes
 from eval.networks import build
 from resolver.lowered import OpNode
-from vtensor import limit_isa
 from vtensor.language.operators import OPERATORS, info_of
 from vtensor.runtime.execution.plan_steps import PlanStep
 from vtensor.runtime.session import Session
@@ -52,31 +49,14 @@ def row(profile: Profile) -> dict[str, Any]:
     return data | {"by_kind": {name: group.to_dict(profile.run_ns) for name, group in kinds}}
 
 
-def main(
-    cap: str,
-    name: str,
-    batches: str,
-    size: str,
-    mix: str,
-    levels: str,
-    runs: str,
-    threads: str,
-) -> None:
-    """Cap the instruction set (unless ``cap`` is ``max``), profile the network, print the rows.
+def main(name: str, size: str, runs: str, threads: str) -> None:
+    """Profile a network as ``Session(model)`` runs it, and print the row.
 
     The arguments are those of the program, in the module's docstring.
     """
-    if cap != "max":
-        limit_isa(cap)
-    shared = {"priority": BY_PRIORITY, **mixes()}[mix]
-    for batch in batches.split(","):
-        graph = build(name, int(batch), size=int(size) or None)
-        for level in levels.split(","):
-            about = {"network": name, "batch": int(batch), "optimize": level}
-            options: dict[str, Any] = {"optimize": level, **shared._asdict()}
-            with Session(graph, threads=int(threads), **options) as session:
-                profiled = row(session.profile(runs=int(runs)))
-            print(json.dumps({**about, **profiled}), flush=True)
+    graph = build(name, size=int(size) or None)
+    with Session(graph, threads=int(threads)) as session:
+        print(json.dumps(row(session.profile(runs=int(runs)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def test_the_scopes() -> None:
     assert [(one.network, one.cap, one.mix) for one in only] == [("vgg19", "sse41", "tensorflow")]
     assert {group.network for group in groups(default)} == set(NAMES)
     assert {group.batch for group in batch_groups(FULL)} == {2, 4, 8, 16, 32}
-    assert (default.pairs, default.within, default.seconds) == (40, 0.02, 30.0)
+    assert (default.pairs, default.within, default.seconds) == (40, 0.02, 22.0)
     assert (FULL.pairs, FULL.within, FULL.seconds) == (40, 0.02, 300.0)
     assert len(groups(QUICK)) == 1
 
