@@ -90,7 +90,8 @@ def _parts(store: Store) -> Iterator[str]:
         " it so. The paper's operators do not mention layouts: a resolver (DLR) chooses them and"
         " inserts conversions, and passes (LHO and EWO, together LOO) remove some. The *baseline*"
         " is the same operators on the same kernels and threads, written so that each handles"
-        " layouts itself (`eval/layout_aware`)."
+        " layouts itself (`eval/layout_aware`). *sse41*, *avx2* and *max* are the most modern"
+        " instructions that kernels may use: those of the paper's machine, later ones, all."
     )
     yield from worth.answers(store)
     yield "## The paper's claims"
@@ -100,7 +101,7 @@ def _parts(store: Store) -> Iterator[str]:
         f" {paper('machine', 'processor')}. *sse41* caps kernels at that machine's instruction set,"
         " *tensorflow* is its mix of libraries: BiasAdd, Pad and Mean on Eigen, the rest on oneDNN."
         " Absolute times do not compare; gains, counts and their order do. A claim is *not shown*"
-        " if its 95 % interval allows both verdicts."
+        f" if its 95 % interval allows both verdicts. {claims.summary(store)}"
     )
     heads = ["claim", "measured here", "verdict", "why"]
     yield table(heads, claims.rows(store), texts=4)

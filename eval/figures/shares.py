@@ -115,17 +115,15 @@ def when(rows: Sequence[Row]) -> str:
     for cap in dict.fromkeys(row["cap"] for row in rows):
         inner = [row for row in rows if row["cap"] == cap]
         order = sorted(inner, key=lambda row: float(row["before"]["share"][0]))
-        least, most = order[0], order[-1]
         much = [row for row in inner if row["before"]["share"][1] >= WORTH]
         kinds = dict.fromkeys(row["kind"] for row in much)
         left = [row["after"]["share"][0] / row["before"]["share"][0] for row in much]
-        text = (
-            f"**{cap}**: conversions take {_place(least)} to {_place(most)} of the baseline's run"
-        )
-        text += f"; at least {percent(WORTH, 0)} in {len(much)} of {len(inner)} cells"
+        text = f"at least {percent(WORTH, 0)} of the baseline's run in {len(much)} of"
+        text += f" {len(inner)} settings"
         if much:
             text += f" ({', '.join(kinds)}), of which VTensor keeps {percent(max(left), 0)} at most"
-        parts.append(f"{text}.")
+        ends = " to ".join(map(_place, (order[0], order[-1])))
+        parts.append(f"Under **{cap}**, conversions take {text}; they take {ends}.")
     return " ".join(parts)
 
 
