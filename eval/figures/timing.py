@@ -252,7 +252,7 @@ def contender(engine: str, group: Group) -> Contender:
 
     Args:
         engine: the engine's name: a key of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``.
-        group: gives the mix of libraries.
+        group: gives the mix of libraries. A session that comes first in it also gets lower bounds.
     """
     options: dict[str, Any] = {"mix": group.mix}
     place = "eval.peers.ours:Level"
@@ -264,7 +264,7 @@ def contender(engine: str, group: Group) -> Contender:
     elif engine in ALONE:
         options |= {"optimize": LEVEL_PASSES["all"], "mix": ALONE[engine]}
     else:
-        options |= {"optimize": SESSIONS[engine], "limits": engine == SESSION}
+        options |= {"optimize": SESSIONS[engine], "limits": engine == group.engines[0]}
     return Contender(engine, place, "f32", LIMIT_S, options=options)
 
 
