@@ -65,6 +65,7 @@ class Scope:
             from the ratio; a ratio with a wider interval is not shown.
         seconds: the most seconds for the turns of the baseline and one other configuration; each
             further one adds a third of them.
+        tries: how often engines are measured at most, if other programs disturb them each time.
         runs: the number of runs of a profile.
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.
@@ -89,6 +90,7 @@ class Scope:
     pairs: int = 40
     within: float = 0.02
     seconds: float = 22.0
+    tries: int = 2
     runs: int = 30
     fresh: int = 3
     repeats: int = 5
@@ -132,6 +134,7 @@ QUICK = Scope(
     tuned_networks=("mobilenet_v1",),
     pairs=4,
     seconds=0.5,
+    tries=1,
     runs=4,
     fresh=1,
     repeats=1,

@@ -17,7 +17,6 @@ import numpy as np
 
 from eval.compare import photograph
 from eval.experiment import Scope, Store
-from eval.figures import turns
 from eval.figures.cell import BASELINE, Cell
 from eval.figures.timing import Group, caps, oracle_of, table, times
 from eval.networks import build
@@ -100,7 +99,7 @@ def measure(scope: Scope, store: Store, wanted: Iterable[Group]) -> None:
                 store.advance(f"{network}, batch {batch}, {cap}", count, len(missing))
                 here = {group.mix: group for group in mixes}
                 engines = {mix: group.engines for mix, group in here.items()}
-                limits = (scope.threads, scope.pairs, scope.seconds, scope.seed, turns.TRIES)
+                limits = (scope.threads, scope.pairs, scope.seconds, scope.seed, scope.tries)
                 cell = Cell(network, batch, scope.size, cap, engines, *limits, str(oracle))
 
                 def keep(answer: Row, here: dict[str, Group] = here) -> None:

@@ -27,7 +27,6 @@ from eval.bench import FRAMEWORKS
 from eval.compare import photograph
 from eval.experiment import Scope, Store
 from eval.figures.turns import (
-    TRIES,
     Remote,
     interval,
     narrow_enough,
@@ -160,7 +159,7 @@ def measure(
                     return
                 title = f"{network}, batch {batch}, {group.cap}, {group.mix}"
                 told = _teller(store, title, count, len(todo))
-                rows, about = undisturbed(partial(timed, group, scope, model, told), TRIES)
+                rows, about = undisturbed(partial(timed, group, scope, model, told), scope.tries)
                 kept.add({**row, **about} for row in rows)
                 count += 1
 

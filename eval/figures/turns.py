@@ -25,8 +25,6 @@ from vtensor.benchmark.summary import CONFIDENCE, DRAWS, Logs, Ratio
 
 T = TypeVar("T")
 
-#: How often engines are measured at most, if the machine is disturbed each time.
-TRIES = 2
 #: A turn has runs for this long; a run that takes longer is a turn by itself.
 TURN_S = 0.02
 #: After so many turns, it is looked at again whether the ratios are known well enough.

@@ -384,10 +384,7 @@ QUICK_SECTIONS = (
 )
 
 
-def test_all_of_it_quickly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "TRIES", 1)  # other tests disturb the machine each time
+def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(quick=True, to=tmp_path, only="" if ALL else ",".join(QUICK_SECTIONS))
     text = (tmp_path / "REPORT.md").read_text()
     for experiment in report.experiments():
