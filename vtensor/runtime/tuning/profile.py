@@ -317,7 +317,7 @@ def _step(graph: LoweredGraph, step: PlanStep, ns: float, peaks: Peaks | None) -
     moved = sum(graph.values[name].nbytes for name in names)
     done = sum(_operations(graph, step.node))
     least = peaks.least_ns(done, moved) if peaks else None
-    return ProfiledStep(ns, done, moved, least, step, _layouts(graph, step.node))
+    return ProfiledStep(ns, done, moved, least, step, layouts_of(graph, step.node))
 
 
 def _operations(graph: LoweredGraph, node: LoweredNode) -> Iterator[int]:
@@ -341,7 +341,8 @@ def _tensor(value: Value) -> VTensor:
     return VTensor(value.dtype, value.dims)
 
 
-def _layouts(graph: LoweredGraph, node: LoweredNode) -> str:
+def layouts_of(graph: LoweredGraph, node: LoweredNode) -> str:
+    """Return the layouts of a node's inputs and outputs, as text."""
     sides = (
         ", ".join(graph.values[name].stored_as for name in names)
         for names in (node.inputs, node.outputs)
