@@ -1,5 +1,5 @@
-// native/narrow/depthwise.cpp: depthwise convolutions of bytes, by products of pairs of words, or of
-// fours of bytes where the machine has VNNI.
+// native/narrow/depthwise.cpp: depthwise convolutions of bytes, by products of pairs of words, or
+// of fours of bytes where the machine has VNNI.
 #include <array>
 #include <cstring>
 #include <numeric>
