@@ -320,6 +320,9 @@ class Said:
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
         return [self.share(node) for node in nodes]
 
+    def holds(self, *_: object) -> bool:
+        return True
+
     def gains(self, nodes: Sequence[OpNode]) -> list[float]:
         return [self.share(node).gain for node in nodes]
 
