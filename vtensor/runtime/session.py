@@ -498,6 +498,7 @@ class Session(OneProcess):
         *,
         runs: int = 20,
         progress: Progress | None = None,
+        also: Mapping[str, Session] | None = None,
     ) -> Frontier:
         """Make a plan for each of several tolerances and return their times and errors.
 
@@ -509,14 +510,22 @@ class Session(OneProcess):
             runs: the number of timed runs of each plan, at least 1; plans take turns, and one
                 untimed run of each precedes.
             progress: called with a description of each stage.
+            also: sessions of other models of the same network, such as quantised ones, by name.
+                Each is one more point; its error is that of its outputs.
 
         Raises:
             InputError: the session was made without ``tune=True``; ``tolerances`` is empty or has a
-                value that is no number of at least 0; ``runs`` is less than 1, or an input is
-                wrong.
+                value that is no number of at least 0; ``runs`` is less than 1, an input is wrong,
+                or a session of ``also`` has other inputs, outputs or threads.
             NativeError, BudgetError, SessionClosedError: as in ``run``.
         """
-        from vtensor.runtime.planning.frontier import TOLERANCES, frontier_of, tolerances_of
+        from vtensor.runtime.planning.frontier import (
+            TOLERANCES,
+            OtherModel,
+            check_ports,
+            frontier_of,
+            tolerances_of,
+        )
         from vtensor.runtime.tuning.profile import check_runs
 
         wanted = tolerances_of(TOLERANCES if tolerances is None else tolerances)
@@ -532,8 +541,20 @@ class Session(OneProcess):
         arrays = {
             name: feed_of(feeds[name], port).values(port.dims) for name, port in given_ports.items()
         }
+        others = list[OtherModel]()
+        for name, session in (also or {}).items():
+            check_ports(name, "input", self.inputs, session.inputs)
+            check_ports(name, "output", self.outputs, session.outputs)
+            if session.threads != self.threads:
+                raise InputError(
+                    f"model {name!r}: its session has threads={session.threads}, the first one "
+                    f"has {self.threads}"
+                )
+            session.run(None, feeds)
+            lock = session.lock()
+            others.append(OtherModel(name, session.plan, lock))
         workspace = self._runner.workspace
-        return frontier_of(plan, graph, options, workspace, wanted, arrays, runs, progress)
+        return frontier_of(plan, graph, options, workspace, wanted, arrays, runs, progress, others)
 
     def close(self) -> None:
         """Free plans, weights and memory; a second call does nothing.
