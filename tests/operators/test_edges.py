@@ -278,6 +278,18 @@ def test_nan_negative_zero_and_equal_elements_are_found_as_numpy_finds_them(
     same_as_definition(op, operands)
 
 
+@pytest.mark.parametrize("axis", ["", "A"])
+@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u8"])
+def test_distinct_elements_of_every_size_are_numpys(axis: str, ascending: bool, kind: str) -> None:
+    random = np.random.default_rng(2)
+    bits = random.integers(256, size=(300, np.dtype(kind).itemsize), dtype=np.uint8)
+    x = bits.view(kind)[random.integers(300, size=900)]
+    op = ops.Unique(("A", "B"), axis, ascending)
+    same_as_definition(op, [plain(x, "A B")])
+    same_as_definition(op, [plain(np.sort(x, 0)[:1], "A B")])
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_boxes_of_equal_scores_and_no_numbers_are_chosen_as_numpy_chooses_them(seed: int) -> None:
     random = np.random.default_rng(seed)
