@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ptensor.background_work import in_front
 from vtensor.errors import (
@@ -25,14 +25,23 @@ from vtensor.runtime.execution.delivery import Result, handed_on
 from vtensor.runtime.execution.executor import check_running
 from vtensor.runtime.execution.origin import IN_MEMORY
 from vtensor.runtime.execution.plan import Plan
-from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, copies
+from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, Requests, copies
 from vtensor.runtime.execution.trim import trim_memory
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.store import PlanStore
 from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage.budget import memory_errors, ran_out
-from vtensor.storage.inputs import Array, Feed, Port, check_names, check_out, feed_of, memory_of
+from vtensor.storage.inputs import (
+    Array,
+    Feed,
+    Port,
+    check_names,
+    check_out,
+    feed_of,
+    memory_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
@@ -43,9 +52,9 @@ if TYPE_CHECKING:
     from vtensor.runtime.planning.keys import PlanKey
     from vtensor.runtime.segments import Segments
 
-#: The most requests that a session remembers. For a run that fits none of them, arrays are checked
-#: and the plan is looked up.
-MAX_REQUESTS = 8
+#: The most plans in memory of a part of a model: data decide the sizes of its inputs, such as the
+#: length of what a loop collects.
+MOST_PART_PLANS = 512
 
 #: The errors of a run that may be due to wrong inputs in the model's cache entry.
 WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
@@ -69,6 +78,7 @@ class Runner:
         options: the options of plans.
         workspace: the executor and memory that plans share.
         declared: True makes the plan for the declared sizes now if all of them are known.
+        most: the most plans in memory; None is that of ``PlanStore``.
 
     Attributes:
         inputs, outputs: the ports of a run.
@@ -76,14 +86,20 @@ class Runner:
     """
 
     def __init__(
-        self, source: Source, options: Options, workspace: Workspace, declared: bool = True
+        self,
+        source: Source,
+        options: Options,
+        workspace: Workspace,
+        declared: bool = True,
+        most: int | None = None,
     ) -> None:
         self.inputs, self.outputs = source.inputs, source.outputs
         self._options, self._making = options, OwnLock()
         self.executor, self.workspace = workspace.executor, workspace
         cache = SavedPlans.of(source, options, workspace)
-        self.plans: PlanStore | None = PlanStore(source, options, workspace, cache)
-        self._requests: list[Request] = []  # the most recent first
+        self.plans: PlanStore | None = PlanStore(source, options, workspace, cache, most)
+        self._requests = Requests()
+        self._recent: Request | None = None  # the one that ran last
         #: The last request as one native call, if its runs need no work of Python.
         self._direct: DirectRequest | None = None
         #: The last run of any thread, or the plan made at construction.
@@ -243,11 +259,14 @@ class Runner:
         if type(outputs) is list and not outputs:
             outputs = None  # all outputs: the fast paths compare with None
         answer, direct, plans = None, self._direct, self.plans
-        if direct is not None and plans is not None and out is None and times is None:
-            if plans.prepared:  # otherwise ``_run_known`` prepares plans
-                answer = direct.run(outputs, inputs)
-            if isinstance(answer, list):
+        if plans is not None and plans.prepared and out is None and times is None:
+            # If ``plans`` are not prepared, ``_run_known`` prepares them.
+            if direct is not None and isinstance(answer := direct.run(outputs, inputs), list):
                 self._thread.last_run = direct.last_run
+                return answer
+            if answer is None:
+                answer = self._run_directly(plans, outputs, inputs)
+            if isinstance(answer, list):
                 return answer
         strictly = answer is False
         if not strictly and (known := self._run_known(outputs, inputs, out, times)) is not None:
@@ -262,6 +281,35 @@ class Runner:
         return [
             result.array() for result in self._run_checked(outputs, inputs, out, times, strictly)
         ]
+
+    def _run_directly(
+        self, plans: PlanStore, outputs: Sequence[str] | None, inputs: Mapping[str, object]
+    ) -> list[Array] | Literal[False] | None:
+        """Run a request of an earlier run than the last as one native call; later runs try it
+        first.
+
+        Returns None if no such request fits, False if the strict plan must repeat the run.
+
+        Args:
+            plans: the store of plans.
+            outputs, inputs: the arguments of ``run``.
+        """
+        for request in self._requests.like(inputs):
+            plan, direct = request.plan, request.direct
+            if direct is None or direct is self._direct:
+                continue
+            if not plans.current(request.key, plan):
+                return None
+            begun = perf_counter()
+            answer = direct.run(outputs, inputs)
+            if answer is not None:
+                if (refinement := plan.refinement) is not None:
+                    refinement.ran(perf_counter() - begun)
+                stays = refinement is None or refinement.stays
+                self._direct, self._recent = direct if stays else None, request
+                self._thread.last_run, plan.origin = direct.last_run, IN_MEMORY
+                return answer
+        return None
 
     def results(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Result]:
         """Run the network and return the outputs in the plan's layouts, in order.
@@ -295,50 +343,47 @@ class Runner:
         Args:
             outputs, inputs, out, times: the arguments of ``run``.
         """
-        plans, requests = self.plans, self._requests
-        for request in requests:
-            fed = request.fed(outputs, inputs)
-            if fed is None:
-                continue
-            output_memory = request.own(out, fed)
-            if output_memory is None or plans is None:
-                return None
-            refinement = request.plan.refinement
-            if refinement and not (refinement.stays or plans.current(request.key, request.plan)):
-                return None
-            if request is not requests[0]:
-                self._remember(request, plans)
-            begun = perf_counter()
-            try:
-                ran = request.run(fed, None, times, own=output_memory)
-            except MemoryError as error:
-                raise ran_out(error) from error
-            except SessionClosedError:
-                self.open()  # raises if this session was closed
-                raise
-            if refinement:
-                refinement.ran(perf_counter() - begun)
-            if plans.prepared and (refinement is None or refinement.stays):
-                self._direct = request.direct
-            request.plan.origin = IN_MEMORY
-            self._has_run(request.plan, {})
-            if not plans.prepared:
-                plans.prepare(request.key)
-            return request, ran
-        return None
+        plans, request = self.plans, self._recent
+        fed = None if request is None else request.fed(outputs, inputs)
+        if fed is None:
+            rows = ((other, other.fed(outputs, inputs)) for other in self._requests.like(inputs))
+            request, fed = next((row for row in rows if row[1] is not None), (None, None))
+        if request is None or fed is None:
+            return None
+        output_memory = request.own(out, fed)
+        if output_memory is None or plans is None:
+            return None
+        refinement = request.plan.refinement
+        if refinement and not (refinement.stays or plans.current(request.key, request.plan)):
+            return None
+        if request is not self._recent:
+            self._remember(inputs, request, plans)
+        begun = perf_counter()
+        try:
+            ran = request.run(fed, None, times, own=output_memory)
+        except MemoryError as error:
+            raise ran_out(error) from error
+        except SessionClosedError:
+            self.open()  # raises if this session was closed
+            raise
+        if refinement:
+            refinement.ran(perf_counter() - begun)
+        if plans.prepared and (refinement is None or refinement.stays):
+            self._direct = request.direct
+        request.plan.origin = IN_MEMORY
+        self._has_run(request.plan, {})
+        if not plans.prepared:
+            plans.prepare(request.key)
+        return request, ran
 
-    def _remember(self, request: Request, plans: PlanStore) -> None:
-        """Make ``request`` the most recent one of those remembered.
+    def _remember(self, inputs: object, request: Request, plans: PlanStore) -> None:
+        """Make ``request`` the most recent one of those remembered for inputs of these shapes.
 
         Requests are forgotten if the store ``plans`` has dropped or replaced their plans.
         """
         plans.used(request.key)
-        others = (
-            earlier
-            for earlier in self._requests
-            if not earlier.like(request) and plans.holds(earlier.key, earlier.plan)
-        )
-        self._requests, self._direct = [request, *others][:MAX_REQUESTS], None
+        self._requests.put(inputs, request, len(plans), plans.holds)
+        self._direct, self._recent = None, request
 
     @memory_errors()
     def _run_checked(
@@ -400,7 +445,7 @@ class Runner:
             for layouts in (self._options.entry, self._options.delivery)
         )
         options = replace(self._options, entry=entry, delivery=delivery)
-        return Runner(source, options, self.workspace)
+        return Runner(source, options, self.workspace, most=MOST_PART_PLANS)
 
     def _run_segments(
         self,
@@ -417,9 +462,8 @@ class Runner:
         """
         wanted = self.open().source.wanted(outputs)
         check_names(inputs, self.inputs)
-        feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
+        arrays = {port.name: values_of(inputs[port.name], port) for port in self.inputs}
         into = check_out(out, self.outputs, wanted)
-        arrays = {name: feed.values(feed.dims) for name, feed in feeds.items()}
         with self._released_if_closed():
             values = segments.run(wanted, arrays, self.inputs)
         for runner in self.parts:
@@ -434,14 +478,21 @@ class Runner:
         return results
 
     def repeat(self, turns: Turns) -> Repeated | None:
-        """Run the network turn after turn, as the body of a loop, by the plan of the last run.
+        """Run the network turn after turn, as the body of a loop, by a plan of an earlier run.
 
-        Returns None, and runs nothing, if that plan does not fit.
+        Returns None, and runs nothing, if that plan does not fit, or another one has replaced it.
         """
         from vtensor.runtime.execution.repeat import repeated
 
-        requests = self._requests if self.plans is not None else []
-        return repeated(requests[0], turns) if requests else None
+        plans = self.plans
+        requests = self._requests.like(turns.inputs) if plans is not None else ()
+        if plans is None or not requests or not plans.current(requests[0].key, requests[0].plan):
+            return None
+        begun, refinement = perf_counter(), requests[0].plan.refinement
+        done = repeated(requests[0], turns)
+        if done is not None and refinement is not None:
+            refinement.ran(perf_counter() - begun)
+        return done
 
     @property
     def parts(self) -> list[Runner]:
@@ -481,8 +532,8 @@ class Runner:
             plan.note_use()
             every = list(wanted) == [port.name for port in self.outputs]
             request = Request.of(plan, key, wanted, every)
-            if request.inputs is not None and not strictly:
-                self._remember(request, plans)
+            if not strictly:
+                self._remember(inputs, request, plans)
             fed = [feeds[value.name].part.array for value in plan.inputs]
             begun = perf_counter()
             try:
@@ -589,7 +640,7 @@ class Runner:
         for other in [*others, *(segments.runners if segments is not None else ())]:
             other._close()
         self.workspace = self.workspace.closed()
-        self._requests, self._direct = [], None
+        self._requests, self._direct, self._recent = Requests(), None, None
         self._last_run, self._thread = None, _ThreadState()  # for all threads
         del plans
         for work in lingering:

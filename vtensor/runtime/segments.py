@@ -95,10 +95,11 @@ class Segments:
             kinds |= {name: _kind_of(port) for name, port in outputs.items()}
         for control in self._controls:
             values |= control.run(values, kinds)
-        live = {name: kinds.get(name, (_dtype(values[name]), None)) for name in self._parts.live}
         remaining = [name for name in missing if name not in values]
         if remaining:
             if self._rest is None:
+                names = self._parts.live
+                live = {name: kinds.get(name, (_dtype(values[name]), None)) for name in names}
                 with self._making.here:
                     self._rest = self._rest or self._runner_of(self._parts.rest_of(live))
             values |= _run(self._rest, remaining, values)
@@ -143,6 +144,13 @@ class _Branch:
         }
         #: The outputs of each graph that it only passes on, with the values that they are.
         self.passed = {name: control.passed(name) for name in self.outputs}
+        #: For each graph, the outputs that it computes, and the outer values that it reads.
+        self.computed = {
+            name: [*dict.fromkeys(each for each in outputs if each not in self.passed[name])]
+            for name, outputs in self.outputs.items()
+        }
+        self._captured = {name: control.captured(name) for name in self.outputs}
+        self._constants = {name: control.constant(name) for name in control.inputs}
         self._making = OwnLock()
 
     def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
@@ -163,7 +171,7 @@ class _Branch:
 
     def value(self, name: str, values: Mapping[str, Array]) -> Array:
         """Return a value that the node reads."""
-        constant = self.control.constant(name)
+        constant = self._constants[name]
         return values[name] if constant is None else np.asarray(constant)
 
     def named(self, results: Iterable[Array]) -> Arrays:
@@ -188,7 +196,7 @@ class _Branch:
 
     def outer(self, attribute: str, values: Mapping[str, Array]) -> Arrays:
         """Return the outer values that one of the node's graphs reads, by name."""
-        return {name: values[name] for name in self.control.captured(attribute)}
+        return {name: values[name] for name in self._captured[attribute]}
 
     def results(self, attribute: str, inputs: Arrays, kinds: Mapping[str, Kind]) -> list[Array]:
         """Run one of the node's graphs and return its outputs, in order.
@@ -199,7 +207,7 @@ class _Branch:
             kinds: the types of those outer values whose rank is known.
         """
         passed, outputs = self.passed[attribute], self.outputs[attribute]
-        computed = [*dict.fromkeys(name for name in outputs if name not in passed)]
+        computed = self.computed[attribute]
         if not computed:
             return [inputs[passed[name]] for name in outputs]
         runner = self.runners.get(attribute)
@@ -208,7 +216,7 @@ class _Branch:
                 runner = self.runners.get(attribute)
                 if runner is None:
                     types: dict[str, Kind] = {n: (_dtype(row), None) for n, row in inputs.items()}
-                    outer = self.control.captured(attribute)
+                    outer = self._captured[attribute]
                     types |= {name: kinds[name] for name in outer if name in kinds}
                     runner = self._runner_of(self.control.body(attribute, types))
                     self.runners[attribute] = runner
@@ -228,31 +236,37 @@ class _Loop(_Branch):
 
     heads, ahead = 1, 2
 
+    def __init__(self, control: Control, runner_of: RunnerOf, max_bytes: int) -> None:
+        super().__init__(control, runner_of, max_bytes)
+        inputs = control.attributes["body"].input
+        self.names = [value.name for value in inputs]
+        #: The ranks of the turn's number and of the condition.
+        self.ranks = [len(value.type.tensor_type.shape.dim) for value in inputs[: self.ahead]]
+        self._carried = dict[int, Carried | None]()
+
     def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
         """Run the loop and return its outputs by name; the arguments are those of a branch.
 
         Raises:
             BudgetError: the values that its outputs stack take more than ``max_bytes``.
         """
-        body = self.control.attributes["body"]
         limit, condition, states, scanned = self.begin(self.given(values))
         begin, end, carried = self.ahead, self.heads + len(states), self.carried(len(states))
-        names, outer = [value.name for value in body.input], self.outer("body", values)
-        shapes = [(1,) * len(value.type.tensor_type.shape.dim) for value in body.input[:begin]]
-        blocks: list[list[Array]] = [[] for _ in body.output[end:]]
-        look, number, held, alone = LOOK.get(), 0, 0, 1
+        names, outer = self.names, self.outer("body", values)
+        blocks: list[list[Array]] = [[] for _ in self.outputs["body"][end:]]
+        look, number, held, alone = LOOK.get(), 0, 0, 0
+        ranks, true = self.ranks, [np.array(True, ndmin=rank) for rank in self.ranks[1:]]
         while condition and number < limit:
             if look is not None:
                 look()
-            ahead = [np.full(shape, n) for shape, n in zip(shapes, (number, True), strict=False)]
+            ahead = [np.array(number, ndmin=rank) for rank in ranks[:1]] + true
             given = [*ahead, *states, *(rows[number] for rows in scanned)]
             turn, done = outer | dict(zip(names, given, strict=True)), None
             if carried is not None and number >= alone and "body" in self.runners:
                 most, rows = min(limit - number, MIN_TURNS + number), [r[number:] for r in scanned]
                 turns = Turns(carried, turn, rows, number, most, self.max_bytes - held)
                 done = self.runners["body"].repeat(turns)
-                # Single turns in between notice a better plan.
-                alone = 2 * number if done is None else number + done.number + 1
+                alone = 2 * number + 1 if done is None else 0
             if done is None:
                 done = self.single(turn, kinds, names[begin : begin + len(states)])
             condition, number = done.goes_on, number + done.number
@@ -297,15 +311,19 @@ class _Loop(_Branch):
         )
 
     def carried(self, count: int) -> Carried | None:
-        """Return what changes from turn to turn.
+        """Return what changes from turn to turn; the result is the same object each time.
 
         Returns None if a state is another input of the turn before, or the condition is a state.
 
         Args:
             count: the number of states.
         """
-        names = [value.name for value in self.control.attributes["body"].input]
-        outputs, passed = self.outputs["body"], self.passed["body"]
+        if count not in self._carried:
+            self._carried.setdefault(count, self._changing(count))
+        return self._carried[count]
+
+    def _changing(self, count: int) -> Carried | None:
+        names, outputs, passed = self.names, self.outputs["body"], self.passed["body"]
         states, end = names[self.ahead : self.ahead + count], self.heads + count
         pairs = zip(states, outputs[self.heads : end], strict=True)
         changing = [(state, name) for state, name in pairs if passed.get(name) != state]
