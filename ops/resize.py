@@ -335,6 +335,55 @@ def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
     return np.clip(near, 0, length - 1), weights / np.where(total == 0, 1, total)
 
 
+def _is_bilinear(op: Resize, x: Tensor) -> bool:
+    """Return whether ``op`` blends along two dims that are neighbours among x's dims, and no more
+    than two elements along each.
+    """
+    places = sorted(map(list(x.dims).index, op.axes))
+    neighbours = len(places) == 2 and places[1] == places[0] + 1
+    return neighbours and op.mode == "linear" and not (op.antialias or op.exclude_outside)
+
+
+def _bilinear_taps(op: Resize, x: Tensor) -> dict[str, tuple[Array, Array]]:
+    """Return, by dim, the elements of x between which each element of y lies, and their weights.
+
+    Coordinates and weights are computed as in ONNX Runtime, in f32 if both sizes are below
+    ``F64_SIZE``. The dims are in the order of x's.
+    """
+    taps: dict[str, tuple[Array, Array]] = {}
+    for dim in sorted(op.axes, key=list(x.dims).index):
+        index, last = op.axes.index(dim), x.size(dim) - 1
+        precision = np.float32 if max(last + 1, op.sizes[index]) < F64_SIZE else np.float64
+        places = np.clip(_places(op, index, last + 1, precision), 0, last)
+        below = places.astype(np.int64)
+        above = np.minimum(below + 1, last)
+        far = [np.abs(places - near.astype(precision)) for near in (above, below)]
+        weights = np.stack([np.where(above == below, 0.5, row) for row in far], 1)
+        taps[dim] = np.stack([below, above], 1), weights.astype(np.float32)
+    return taps
+
+
+def _bilinear(op: Resize, x: Tensor, value: Array) -> Array:
+    """Return ``value``, the elements of ``x``, resized along two dims: four elements times their
+    weights, added in ONNX Runtime's order.
+    """
+    (row_axis, rows), (column_axis, columns) = (
+        (list(x.dims).index(dim), taps) for dim, taps in _bilinear_taps(op, x).items()
+    )
+    result = np.zeros((), value.dtype)
+    for row, column in np.ndindex(2, 2):
+        low, high = (
+            shaped(weights[:, at], axis, value.ndim)
+            for (_, weights), at, axis in ((rows, row, row_axis), (columns, column, column_axis))
+        )
+        weight = (low * high).astype(value.dtype)
+        taken = np.take(
+            np.take(value, rows[0][:, row], row_axis), columns[0][:, column], column_axis
+        )
+        result = result + np.where(weight != 0, taken * weight, 0)
+    return np.asarray(result)
+
+
 def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
     """Return ``x`` resized along the axis with the index ``axis``, by weighted sums of elements.
 
@@ -371,7 +420,10 @@ def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
     value, outside = wide(x.data()), _outside(op, x)
     if op.mode != "nearest" and value.dtype.kind in "iu":
         value = value.astype(np.float64)
-    for index, dim in enumerate(op.axes):
+    bilinear = _is_bilinear(op, x)
+    if bilinear:
+        value = _bilinear(op, x, value)
+    for index, dim in enumerate(() if bilinear else op.axes):
         axis, length = list(x.dims).index(dim), x.size(dim)
         if op.mode == "nearest":
             value = np.take(value, _nearest(op, index, length), axis)
@@ -400,8 +452,11 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
     """Return True if oneDNN computes the same output, else the reason why not, as text.
 
     oneDNN samples at even distances. In linear mode it also adds elements of weight 0, which gives
-    NaN if one is infinite; so a Resize with such elements is declined.
+    NaN if one is infinite; so a Resize with such elements is declined. So is one in f32 along two
+    dims: oneDNN adds in an order that rounds otherwise than ONNX Runtime's.
     """
+    if _is_bilinear(op, x) and x.dtype == "f32":
+        return "adds four products in another order"
     if op.mode == "cubic":
         return "resamples to the nearest, or linearly"
     for index, (dim, size) in enumerate(zip(op.axes, op.sizes, strict=True)):
@@ -441,4 +496,6 @@ def eigen_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
     if op.mode == "nearest" or not op.axes:  # or no size changes
         rows = {dim: _nearest(op, index, size).tolist() for dim, index, size in lengths}
         return eigen.picked(x, y, {dim: eigen.runs_of(row) for dim, row in rows.items()})
+    if _is_bilinear(op, x):
+        return eigen.bilinear(x, y, _bilinear_taps(op, x))
     return eigen.blended(x, y, {dim: _neighbours(op, i, size) for dim, i, size in lengths})

@@ -12,7 +12,7 @@ from libdesc.eigen import native
 from libdesc.eigen.kernels import emit_kernel
 from libdesc.eigen.moves import SameLayout
 from libdesc.routine import Routine
-from ptensor.evaluation import emit
+from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.language.dtype import ITEMSIZE
@@ -48,6 +48,50 @@ def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> 
         emit_kernel(native.load().blend(x.dtype, axes), [src, dst])
 
     return SameLayout([x, y], run, unblocked=taps)
+
+
+def bilinear(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> Routine:
+    """Return the routine of sums of four weighted neighbours along two dims at once.
+
+    Args:
+        x, y: the same dims.
+        taps: by dim, in the order of x's dims, two matrices with two columns and a row for each
+            index of y: indices in x, and weights, which multiply. Elements of weight 0 do not
+            count.
+    """
+
+    def run(src: PTensor, dst: PTensor) -> None:
+        shape = list(src.required_layout.physical_shape(src.dims))
+        at = src.required_layout.axes.index((next(iter(taps)), 0))
+        rows, columns = (
+            (shape[at + i], *near.T.tolist(), *weights.T.tolist())
+            for i, (near, weights) in enumerate(taps.values())
+        )
+        sizes = prod(shape[:at]), prod(shape[at + 2 :])
+        emit(native.load().bilinear(x.dtype, sizes[0], rows, columns, sizes[1]), [src, dst])
+
+    return _Bilinear([x, y], run, unblocked=taps)
+
+
+class _Bilinear(SameLayout):
+    """A routine that needs two dims, ``unblocked``, one after another in memory."""
+
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+        """Return a layout by operand index: that in which x is produced if it has the dims one
+        after another, else x's plain layout.
+        """
+        answers = super().preferred(call)
+        fits = self._refusal(answers[0]) is None
+        return answers if fits else dict.fromkeys(answers, Layout.plain(self.tensors[0].dims))
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """Return None if the library takes these layouts, else the reason why not."""
+        return super().confirm(call, row) or self._refusal(row[0])
+
+    def _refusal(self, layout: Any) -> str | None:
+        dims = [axis.dim for axis in layout.axes]
+        first, second = (dim for dim in self.tensors[0].dims if dim in self.unblocked)
+        return None if dims.index(second) == dims.index(first) + 1 else f"{first} {second} apart"
 
 
 def _to_three_dims(tensor: VTensor, missing: int = 1) -> list[int]:
