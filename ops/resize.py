@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -13,6 +14,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
 from libdesc.numpy.casts import stored
 from libdesc.routine import Routine
+from libdesc.tracing import pure, traced
 from ops._names import from_attributes, same_names
 from ops._places import one_output
 from ops._sampling import cubic, linear, shaped
@@ -344,42 +346,54 @@ def _is_bilinear(op: Resize, x: Tensor) -> bool:
     return neighbours and op.mode == "linear" and not (op.antialias or op.exclude_outside)
 
 
-def _bilinear_taps(op: Resize, x: Tensor) -> dict[str, tuple[Array, Array]]:
-    """Return, by dim, the elements of x between which each element of y lies, and their weights.
+@pure
+def between(
+    coordinates: str, size: int, scale: float, length: int, begin: float, end: float
+) -> list[Any]:
+    """Return between which elements of x each element of y lies along a dim, and their weights.
 
     Coordinates and weights are computed as in ONNX Runtime, in f32 if both sizes are below
-    ``F64_SIZE``. The dims are in the order of x's.
+    ``F64_SIZE``.
+
+    Args:
+        coordinates, scale: as in a Resize.
+        size, length: sizes of y and of x along the dim.
+        begin, end: the range of ``roi`` along the dim.
+
+    Returns:
+        ``length``; for each element of y the indices of the elements below and above it; and their
+        weights.
     """
-    taps: dict[str, tuple[Array, Array]] = {}
-    for dim in sorted(op.axes, key=list(x.dims).index):
-        index, last = op.axes.index(dim), x.size(dim) - 1
-        precision = np.float32 if max(last + 1, op.sizes[index]) < F64_SIZE else np.float64
-        places = np.clip(_places(op, index, last + 1, precision), 0, last)
-        below = places.astype(np.int64)
-        above = np.minimum(below + 1, last)
-        far = [np.abs(places - near.astype(precision)) for near in (above, below)]
-        weights = np.stack([np.where(above == below, 0.5, row) for row in far], 1)
-        taps[dim] = np.stack([below, above], 1), weights.astype(np.float32)
-    return taps
+    op = Resize(("x",), (size,), (scale,), "linear", coordinates, roi=((begin, end),))
+    precision = np.float32 if max(length, size) < F64_SIZE else np.float64
+    places = np.clip(_places(op, 0, length, precision), 0, length - 1)
+    below = places.astype(np.int64)
+    above = np.minimum(below + 1, length - 1)
+    far = (np.abs(places - near.astype(precision)) for near in (above, below))
+    weights = (np.where(above == below, 0.5, row).astype(np.float32) for row in far)
+    return [length, *(row.tolist() for row in (below, above, *weights))]
+
+
+def _between(op: Resize, x: Tensor, dim: str) -> list[Any]:
+    """Return the result of ``between`` along a dim of x."""
+    index = op.axes.index(dim)
+    box = op.roi[index] if op.roi else (0.0, 1.0)
+    return traced(between)(op.coordinates, op.sizes[index], op.scales[index], x.size(dim), *box)
 
 
 def _bilinear(op: Resize, x: Tensor, value: Array) -> Array:
     """Return ``value``, the elements of ``x``, resized along two dims: four elements times their
     weights, added in ONNX Runtime's order.
     """
-    (row_axis, rows), (column_axis, columns) = (
-        (list(x.dims).index(dim), taps) for dim, taps in _bilinear_taps(op, x).items()
-    )
+    row_axis, column_axis = sorted(map(list(x.dims).index, op.axes))
+    rows, columns = (_between(op, x, list(x.dims)[axis])[1:] for axis in (row_axis, column_axis))
     result = np.zeros((), value.dtype)
     for row, column in np.ndindex(2, 2):
-        low, high = (
-            shaped(weights[:, at], axis, value.ndim)
-            for (_, weights), at, axis in ((rows, row, row_axis), (columns, column, column_axis))
-        )
+        low = shaped(np.asarray(rows[2 + row], np.float32), row_axis, value.ndim)
+        high = shaped(np.asarray(columns[2 + column], np.float32), column_axis, value.ndim)
         weight = (low * high).astype(value.dtype)
-        taken = np.take(
-            np.take(value, rows[0][:, row], row_axis), columns[0][:, column], column_axis
-        )
+        above = np.take(value, np.asarray(rows[row], np.int64), row_axis)
+        taken = np.take(above, np.asarray(columns[column], np.int64), column_axis)
         result = result + np.where(weight != 0, taken * weight, 0)
     return np.asarray(result)
 
@@ -497,5 +511,6 @@ def eigen_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
         rows = {dim: _nearest(op, index, size).tolist() for dim, index, size in lengths}
         return eigen.picked(x, y, {dim: eigen.runs_of(row) for dim, row in rows.items()})
     if _is_bilinear(op, x):
-        return eigen.bilinear(x, y, _bilinear_taps(op, x))
+        dims = sorted(op.axes, key=list(x.dims).index)
+        return eigen.bilinear(x, y, {dim: partial(_between, op, x, dim) for dim in dims})
     return eigen.blended(x, y, {dim: _neighbours(op, i, size) for dim, i, size in lengths})

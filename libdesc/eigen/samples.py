@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -50,27 +50,24 @@ def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> 
     return SameLayout([x, y], run, unblocked=taps)
 
 
-def bilinear(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> Routine:
+def bilinear(x: VTensor, y: VTensor, axes: Mapping[str, Callable[[], Any]]) -> Routine:
     """Return the routine of sums of four weighted neighbours along two dims at once.
 
     Args:
         x, y: the same dims.
-        taps: by dim, in the order of x's dims, two matrices with two columns and a row for each
-            index of y: indices in x, and weights, which multiply. Elements of weight 0 do not
-            count.
+        axes: by dim, in the order of x's dims, a function that returns x's size, for each element
+            of y the indices of two elements of x, and the weights of these. Weights along both dims
+            are multiplied. Elements of weight 0 do not count.
     """
 
     def run(src: PTensor, dst: PTensor) -> None:
         shape = list(src.required_layout.physical_shape(src.dims))
-        at = src.required_layout.axes.index((next(iter(taps)), 0))
-        rows, columns = (
-            (shape[at + i], *near.T.tolist(), *weights.T.tolist())
-            for i, (near, weights) in enumerate(taps.values())
-        )
+        at = src.required_layout.axes.index((next(iter(axes)), 0))
+        rows, columns = (axis() for axis in axes.values())
         sizes = prod(shape[:at]), prod(shape[at + 2 :])
         emit(native.load().bilinear(x.dtype, sizes[0], rows, columns, sizes[1]), [src, dst])
 
-    return _Bilinear([x, y], run, unblocked=taps)
+    return _Bilinear([x, y], run, unblocked=axes)
 
 
 class _Bilinear(SameLayout):
