@@ -161,3 +161,15 @@ def test_linear_steps_are_those_of_onnx_runtime(mode: str) -> None:
             [ours] = run(library, op, [given]).values
             found = np.moveaxis(ours, order.index("C"), 1)
             np.testing.assert_array_equal(found, expected, (library, order, scale))
+
+
+def test_linear_steps_of_open_sizes_are_specialised() -> None:
+    text = "m (float[1, 3, h, w] x) => (float[1, 3, a, b] y)"
+    by = "<float[4] by = {1, 1, 2, 1.5}>"
+    network = model(f'{text} {by} {{ y = Resize<mode = "linear">(x, , by) }}', 19)
+    theirs = onnxruntime.InferenceSession(network.SerializeToString())
+    with Session(network, threads=1, cache_dir=False) as session:
+        for sizes, origin in (((4, 6), "planned"), ((7, 2), "specialised")):
+            x = np.random.default_rng(1).standard_normal((1, 3, *sizes), dtype=np.float32)
+            np.testing.assert_array_equal(session.run(None, {"x": x}), theirs.run(None, {"x": x}))
+            assert str(session.plan.origin) == origin
