@@ -6,7 +6,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -274,9 +274,7 @@ def opened(
         arrays, pictures = read_arrays(loaded.inputs, files, values, loaded.overridable)
         shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
         loaded = overriding(loaded, {*shapes, *pictures})
-        graph: Graph | Path = model
-        with suppress(SegmentsNeededError):  # the session makes a graph for each segment
-            graph = graph_of(loaded, shapes, arrays)
+        graph = graph_or_file(loaded, model, shapes, arrays)
         measured_on, others = read_arrays(loaded.inputs, calibrate, None)
         if others:
             raise InputError(f"--calibrate {', '.join(others.values())}: give arrays, not pictures")
@@ -292,9 +290,22 @@ def opened(
         )
     with session:
         if graph is model:
-            ports = [replace(p, shape=shapes.get(p.name, p.shape)) for p in session.inputs]
-            session.run(None, noise(ports, arrays))
+            run_once(session, shapes, arrays)
         yield Opened(session, arrays, pictures, [*loaded.differences.values()])
+
+
+def run_once(
+    session: Session, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Array]
+) -> None:
+    """Run a session once, so that it makes the plans of all segments.
+
+    Args:
+        session: the session.
+        shapes: shapes of inputs with open sizes, by name.
+        arrays: the given arrays, by name; other inputs get random numbers from a fixed seed.
+    """
+    ports = [replace(port, shape=shapes.get(port.name, port.shape)) for port in session.inputs]
+    session.run(None, noise(ports, arrays))
 
 
 def overriding(model: Model, names: Iterable[str]) -> Model:
@@ -327,6 +338,20 @@ def graph_of(
             lines = "".join(f"\n  --value {name}=1,2,3, or --input {name}=FILE" for name in missing)
             raise ValuesNeededError(f"{error}; on the command line{lines}", error.names) from None
         return model.graph(shapes, {name: arrays[name] for name in error.names})
+
+
+def graph_or_file(
+    model: Model, file: Path, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Array]
+) -> Graph | Path:
+    """Return the graph of a model; if it runs in segments, its file.
+
+    A session makes a graph for each segment. The other arguments and the errors are those of
+    ``graph_of``.
+    """
+    try:
+        return graph_of(model, shapes, arrays)
+    except SegmentsNeededError:
+        return file
 
 
 @contextmanager

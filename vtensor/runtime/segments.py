@@ -48,7 +48,8 @@ class PartRunner(Protocol):
         """Release plans, weights and memory."""
 
 
-RunnerOf = Callable[["Model"], PartRunner]
+#: Makes the runner of a part, given the part's name.
+RunnerOf = Callable[["Model", str], PartRunner]
 
 #: The turns of a loop that the first native call runs at most; later ones run twice as many.
 MIN_TURNS = 64
@@ -65,9 +66,11 @@ class Segments:
 
     def __init__(self, parts: Cut, runner_of: RunnerOf, max_bytes: int) -> None:
         self._parts, self._runner_of, self._making = parts, runner_of, OwnLock()
-        self._first = None if parts.first is None else runner_of(parts.first)
+        self._first = None if parts.first is None else runner_of(parts.first, "first")
         self._controls = [_runs(control, runner_of, max_bytes) for control in parts.controls]
         self._rest: PartRunner | None = None
+        #: The name of the rest; empty if it is all of the model.
+        self._rest_name = "rest" if self._first is not None or self._controls else ""
 
     @property
     def runners(self) -> Iterator[PartRunner]:
@@ -100,7 +103,8 @@ class Segments:
         if remaining:
             if self._rest is None:
                 with self._making.here:
-                    self._rest = self._rest or self._runner_of(self._parts.rest_of(live))
+                    rest = self._parts.rest_of(live)
+                    self._rest = self._rest or self._runner_of(rest, self._rest_name)
             values |= _run(self._rest, remaining, values)
         return values
 
@@ -210,7 +214,8 @@ class _Branch:
                     types: dict[str, Kind] = {n: (_dtype(row), None) for n, row in inputs.items()}
                     outer = self.control.captured(attribute)
                     types |= {name: kinds[name] for name in outer if name in kinds}
-                    runner = self._runner_of(self.control.body(attribute, types))
+                    name = f"{self.control.node.name}.{attribute}"
+                    runner = self._runner_of(self.control.body(attribute, types), name)
                     self.runners[attribute] = runner
         results = dict(zip(computed, runner.run(computed, inputs), strict=True))
         return [inputs[passed[n]] if n in passed else results[n] for n in outputs]

@@ -303,6 +303,8 @@ class Session(OneProcess):
     def lock(self) -> Lock:
         """Return the plan of the last run as a lock file: the choice for each node, with reasons.
 
+        A model in segments has a part for each segment that has run.
+
         ``session.lock().write("plan.toml")`` writes the file, and ``Session(model,
         plan="plan.toml")`` follows it.
 
@@ -319,10 +321,7 @@ class Session(OneProcess):
         operator = "Relu"
         library = "numpy"
         """
-        from vtensor.runtime.planning.locked_plan import lock_of
-
-        plan = self._runner.settled()
-        return lock_of(plan, *self._runner.made_of(plan), self.threads)
+        return self._runner.lock(self.threads)
 
     @property
     def conversions(self) -> list[Conversion]:
