@@ -1,4 +1,4 @@
-"""Lock files of models that run in segments: one file, a part for each segment."""
+"""Models that run in segments: lock files with a part for each segment, pins, profiles."""
 
 from __future__ import annotations
 
@@ -209,3 +209,21 @@ def test_pins_name_nodes_of_any_segment() -> None:
             assert library == "numpy"
     with pytest.raises(InputError, match="pin 'nobody': neither an operator nor a node"):
         Session(chosen(), pin={"nobody": "numpy"})
+
+
+def test_a_profile_has_the_steps_of_all_segments() -> None:
+    loop = """g (float[4] x) => (float[4] y) <bool yes = {1}> {
+        s = ReduceSum<keepdims = 0>(x) c = Cast<to = 7>(s)
+        y = Loop(c, yes, x) < body = b(int64 i, bool d, float[4] s) => (bool e, float[4] t) {
+            t = Exp(s) e = Identity(d) } > }"""
+    feeds = {"x": np.full(4, 0.5, np.float32)}
+    for proto, feed in ((chosen(), image(1)), (model(loop), feeds)):
+        with Session(proto) as session:
+            profile = session.profile(feed, runs=2)
+            steps = [
+                step.node.name for plan in session.plans for step in plan.steps if step.kernels
+            ]
+            assert [step.step.node.name for step in profile.steps] == steps
+            assert (profile.times[..., 1] >= profile.times[..., 0]).all()
+            assert (profile.times[:, 1:, 0] >= profile.times[:, :-1, 1]).all()
+            same_as_runtime(session, proto, feed, 1e-4)

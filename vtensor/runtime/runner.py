@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -179,6 +179,37 @@ class Runner:
         self._thread.last_run = self._last_run = plan, self.copied
         return plan
 
+    def timed_parts(
+        self, inputs: Mapping[str, object], outputs: Sequence[str] | None = None
+    ) -> list[tuple[Plan, Callable[[Array], object]]]:
+        """Run once, and return the plan of each segment that has run, with a function that runs the
+        segment on the same arrays again.
+
+        The function's argument receives the begin and the end of each step, in nanoseconds. Plans
+        are no longer provisional. The body of a loop runs once.
+
+        Args:
+            inputs: the arrays, by name.
+            outputs: the names of the wanted outputs; None is all.
+        """
+        self.run(outputs, inputs)
+        if (other := self._overridden(inputs)) is not None:
+            return other.timed_parts(inputs, outputs)
+        if self._segments is None:
+            self.settled()
+            self.run(outputs, inputs)
+            return [(self.plan, lambda times: self.run(outputs, inputs, times=times))]
+        from vtensor.runtime.segments import OBSERVER
+
+        feeds: dict[Runner, tuple[Sequence[str], Mapping[str, object]]] = {}
+        token = OBSERVER.set(lambda part, names, arrays: feeds.setdefault(part, (names, arrays)))
+        try:
+            self.run(outputs, inputs)
+        finally:
+            OBSERVER.reset(token)
+        leaves = [(part, feed) for part, feed in feeds.items() if part._segments is None]
+        return [row for part, (names, arrays) in leaves for row in part.timed_parts(arrays, names)]
+
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
         """Return the graph before any pass, and the options, that a plan was made of.
 
@@ -213,7 +244,7 @@ class Runner:
         if self._segments is not None:
             raise InputError(
                 "this model runs in segments, since nodes have to know values that a run computes; "
-                "frontier and bind take models of one plan\n"
+                "bind and frontier take models of one plan\n"
                 "  to fix: call run; session.plans has the plans of all segments"
             )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -50,6 +51,12 @@ class PartRunner(Protocol):
 
 #: Makes the runner of a part, given the part's name.
 RunnerOf = Callable[["Model", str], PartRunner]
+
+#: Called before a part runs, with its runner, the names of its outputs, and the arrays that it
+#: reads; None calls nothing. Turns that run in one native call are left out.
+OBSERVER: ContextVar[Callable[[Any, Sequence[str], Arrays], object] | None] = ContextVar(
+    "observer of parts", default=None
+)
 
 #: The turns of a loop that the first native call runs at most; later ones run twice as many.
 MIN_TURNS = 64
@@ -112,6 +119,8 @@ class Segments:
 def _run(runner: PartRunner, outputs: Sequence[str], values: Mapping[str, Array]) -> Arrays:
     """Run a part on the values that it reads, and return its outputs by name."""
     inputs = {port.name: values[port.name] for port in runner.inputs}
+    if (observer := OBSERVER.get()) is not None:
+        observer(runner, outputs, inputs)
     return dict(zip(outputs, runner.run(outputs, inputs), strict=True))
 
 
@@ -217,7 +226,7 @@ class _Branch:
                     name = f"{self.control.node.name}.{attribute}"
                     runner = self._runner_of(self.control.body(attribute, types), name)
                     self.runners[attribute] = runner
-        results = dict(zip(computed, runner.run(computed, inputs), strict=True))
+        results = _run(runner, computed, inputs)
         return [inputs[passed[n]] if n in passed else results[n] for n in outputs]
 
 

@@ -348,8 +348,10 @@ class Session(OneProcess):
         Raises:
             InputError: there is no plan yet.
         """
-        plan = self.plan
-        return Memory.of(self._runner.workspace, plan.nbytes, plan.live, sum(plan.own_sizes))
+        plans = self.plans
+        nbytes, live = max(plan.nbytes for plan in plans), max(plan.live for plan in plans)
+        own = sum(size for plan in plans for size in plan.own_sizes)
+        return Memory.of(self._runner.workspace, nbytes, live, own)
 
     def run(
         self,
@@ -469,6 +471,9 @@ class Session(OneProcess):
     def profile(self, inputs: Mapping[str, object] | None = None, *, runs: int = 20) -> Profile:
         """Run the network several times and report where the time of a run goes.
 
+        Segments of a model run one after another on what they read in a first run; a loop's body
+        runs once.
+
         Args:
             inputs: as in ``run``; missing ones get seeded random numbers.
             runs: the number of timed runs, at least 1; untimed runs precede them.
@@ -482,12 +487,7 @@ class Session(OneProcess):
 
         check_runs(runs)
         arrays = noise(self._runner.ports_of(inputs), inputs or {})
-        self._runner.run(None, arrays)
-        self._runner.settled()
-        self._runner.run(None, arrays)
-        return profile_of(
-            self.plan, self.threads, lambda times: self._runner.run(None, arrays, times=times), runs
-        )
+        return profile_of(self._runner.timed_parts(arrays), self.threads, runs)
 
     @memory_errors()
     def frontier(
