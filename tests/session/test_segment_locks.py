@@ -211,7 +211,8 @@ def test_pins_name_nodes_of_any_segment() -> None:
         Session(chosen(), pin={"nobody": "numpy"})
 
 
-def test_a_profile_has_the_steps_of_all_segments() -> None:
+def test_a_profile_has_the_steps_of_all_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtensor.runtime.tuning.profile.peaks_of", lambda _: None)
     loop = """g (float[4] x) => (float[4] y) <bool yes = {1}> {
         s = ReduceSum<keepdims = 0>(x) c = Cast<to = 7>(s)
         y = Loop(c, yes, x) < body = b(int64 i, bool d, float[4] s) => (bool e, float[4] t) {

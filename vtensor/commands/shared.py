@@ -18,12 +18,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from libdesc.onnx_reference import LIBRARY as REFERENCE
 from vtensor.commands.given import read_arrays
 from vtensor.errors import (
+    EdgesNeeded,
     InputError,
     SegmentsNeededError,
     ValuesNeededError,
     VTensorError,
 )
 from vtensor.isa import CAPS, limit_isa
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.records import dataclass, replace
 from vtensor.report import Line
 from vtensor.runtime.planning.library_options import preferences_of
@@ -270,28 +272,41 @@ def opened(
         limit_isa(isa)
     reference = limits.reference and preferences_of(*mix).allows(REFERENCE)
     with progress(f"loading {model.name}") as advance:
-        loaded = Model(model, **limits._replace(reference=reference)._asdict())
-        arrays, pictures = read_arrays(loaded.inputs, files, values, loaded.overridable)
-        shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
-        loaded = overriding(loaded, {*shapes, *pictures})
-        graph = graph_or_file(loaded, model, shapes, arrays)
-        measured_on, others = read_arrays(loaded.inputs, calibrate, None)
-        if others:
-            raise InputError(f"--calibrate {', '.join(others.values())}: give arrays, not pictures")
-        session = Session(
-            graph,
-            threads=threads,
+        options: dict[str, Any] = {
+            "threads": threads,
             **passes._asdict(),
             **mix._asdict(),
-            **(limits._asdict() if graph is model else {"max_bytes": limits.max_bytes}),
-            calibrate=measured_on,
-            progress=advance,
-            deterministic=True,  # a plan that is shown or saved must not be provisional
-        )
+            "progress": advance,
+            "deterministic": True,  # a plan that is shown or saved must not be provisional
+        }
+        try:
+            loaded = Model(model, **limits._replace(reference=reference)._asdict())
+        except EdgesNeeded:
+            graph: Graph | Path = model
+            session, differing = Session(model, **options, **limits._asdict()), dict[str, str]()
+            inputs = {
+                port.name: (port.dtype, None if port.any_rank else port.shape)
+                for port in session.inputs
+                if port.dtype in ITEMSIZE
+            }
+            arrays, pictures = read_arrays(inputs, files, values)
+            shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+        else:
+            arrays, pictures = read_arrays(loaded.inputs, files, values, loaded.overridable)
+            shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+            loaded = overriding(loaded, {*shapes, *pictures})
+            graph = graph_or_file(loaded, model, shapes, arrays)
+            measured_on, others = read_arrays(loaded.inputs, calibrate, None)
+            if others:
+                text = f"--calibrate {', '.join(others.values())}: give arrays, not pictures"
+                raise InputError(text)
+            of_file = limits._asdict() if graph is model else {"max_bytes": limits.max_bytes}
+            session = Session(graph, **options, **of_file, calibrate=measured_on)
+            differing = loaded.differences
     with session:
         if graph is model:
             run_once(session, shapes, arrays)
-        yield Opened(session, arrays, pictures, [*loaded.differences.values()])
+        yield Opened(session, arrays, pictures, [*differing.values()])
 
 
 def run_once(

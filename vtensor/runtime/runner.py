@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from vtensor.runtime.planning.keys import PlanKey
     from vtensor.runtime.segments import Segments
 
+#: Plans, each with a function that runs it and writes the begin and end of each step to an array.
+TimedParts = list[tuple[Plan, Callable[[Array], object]]]
+
 #: The most requests that a session remembers. For a run that fits none of them, arrays are checked
 #: and the plan is looked up.
 MAX_REQUESTS = 8
@@ -75,6 +78,14 @@ def _renamed(
             dims = zip(port.of_rank(rank).dims, other.of_rank(rank).dims, strict=True)
             renamed[other.name] = layout.rename(dict(dims))
     return renamed
+
+
+def timed_parts(run: Callable[[], object]) -> TimedParts:
+    """Call ``run``, and return ``Runner.timed_parts`` of each part that runs meanwhile."""
+    from vtensor.runtime.segments import feeds_of
+
+    leaves = [(part, feed) for part, feed in feeds_of(run).items() if part._segments is None]
+    return [row for part, (names, arrays) in leaves for row in part.timed_parts(arrays, names)]
 
 
 class _ThreadState(threading.local):
@@ -181,7 +192,7 @@ class Runner:
 
     def timed_parts(
         self, inputs: Mapping[str, object], outputs: Sequence[str] | None = None
-    ) -> list[tuple[Plan, Callable[[Array], object]]]:
+    ) -> TimedParts:
         """Run once, and return the plan of each segment that has run, with a function that runs the
         segment on the same arrays again.
 
@@ -199,16 +210,7 @@ class Runner:
             self.settled()
             self.run(outputs, inputs)
             return [(self.plan, lambda times: self.run(outputs, inputs, times=times))]
-        from vtensor.runtime.segments import OBSERVER
-
-        feeds: dict[Runner, tuple[Sequence[str], Mapping[str, object]]] = {}
-        token = OBSERVER.set(lambda part, names, arrays: feeds.setdefault(part, (names, arrays)))
-        try:
-            self.run(outputs, inputs)
-        finally:
-            OBSERVER.reset(token)
-        leaves = [(part, feed) for part, feed in feeds.items() if part._segments is None]
-        return [row for part, (names, arrays) in leaves for row in part.timed_parts(arrays, names)]
+        return timed_parts(lambda: self.run(outputs, inputs))
 
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
         """Return the graph before any pass, and the options, that a plan was made of.

@@ -52,11 +52,12 @@ class PartRunner(Protocol):
 #: Makes the runner of a part, given the part's name.
 RunnerOf = Callable[["Model", str], PartRunner]
 
-#: Called before a part runs, with its runner, the names of its outputs, and the arrays that it
-#: reads; None calls nothing. Turns that run in one native call are left out.
-OBSERVER: ContextVar[Callable[[Any, Sequence[str], Arrays], object] | None] = ContextVar(
-    "observer of parts", default=None
-)
+#: The feeds of parts: the names of the outputs, and the arrays that the part reads, by its runner.
+Feeds = dict[Any, tuple[Sequence[str], Mapping[str, object]]]
+
+#: Where the first feed of each part that runs is noted; None notes nothing. Turns that run in one
+#: native call are left out.
+_FEEDS: ContextVar[Feeds | None] = ContextVar("feeds of parts", default=None)
 
 #: The turns of a loop that the first native call runs at most; later ones run twice as many.
 MIN_TURNS = 64
@@ -119,9 +120,27 @@ class Segments:
 def _run(runner: PartRunner, outputs: Sequence[str], values: Mapping[str, Array]) -> Arrays:
     """Run a part on the values that it reads, and return its outputs by name."""
     inputs = {port.name: values[port.name] for port in runner.inputs}
-    if (observer := OBSERVER.get()) is not None:
-        observer(runner, outputs, inputs)
-    return dict(zip(outputs, runner.run(outputs, inputs), strict=True))
+    return dict(zip(outputs, run_part(runner, outputs, inputs), strict=True))
+
+
+def run_part(
+    runner: PartRunner, outputs: Sequence[str], inputs: Mapping[str, object]
+) -> list[Array]:
+    """Run a part and return its outputs, in order; its feed is noted within ``feeds_of``."""
+    if (feeds := _FEEDS.get()) is not None:
+        feeds.setdefault(runner, (outputs, inputs))
+    return runner.run(outputs, inputs)
+
+
+def feeds_of(run: Callable[[], object]) -> Feeds:
+    """Call ``run``, and return the first feed of each part that runs meanwhile, in order."""
+    feeds: Feeds = {}
+    token = _FEEDS.set(feeds)
+    try:
+        run()
+    finally:
+        _FEEDS.reset(token)
+    return feeds
 
 
 def _kind_of(port: Port) -> Kind:
