@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from tests.frontends.support import f32, model, same_as_runtime
-from tests.libraries.command import data_of
+from tests.libraries.command import data_of, vtensor
 from vtensor import Session
 from vtensor.errors import InputError, LockError
 from vtensor.runtime.lock.diff import differences
@@ -97,7 +97,7 @@ def test_sizes_for_which_a_library_declines_get_a_plan_and_a_warning(
         {"optimize": "lho"},
         {"pin": {"MatMul:9": "eigen"}, "libraries": ["onednn", "eigen"]},
         {"tune": True, "tolerance": 1e-3},
-        {"output_layouts": {"y": "D8 D6"}},
+        {"output_layouts": {"y": "D8 D6", "i": "ANY"}},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -228,3 +228,21 @@ def test_a_profile_has_the_steps_of_all_segments(monkeypatch: pytest.MonkeyPatch
             assert (profile.times[..., 1] >= profile.times[..., 0]).all()
             assert (profile.times[:, 1:, 0] >= profile.times[:, :-1, 1]).all()
             same_as_runtime(session, proto, feed, 1e-4)
+
+
+def test_pictures_have_all_segments_and_bf16_may_find_other_sizes(tmp_path: Path) -> None:
+    file, page = tmp_path / "m.onnx", tmp_path / "page.html"
+    onnx.save(chosen(), file)
+    assert vtensor("plan", str(file), "--html", str(page)).exit_code == 0
+    assert "segment 2 of 2" in page.read_text()
+    assert len(data_of("plan", str(file), "--precision", "bf16", "--json")["segments"]) == 2
+
+
+def test_tuning_adds_noise_to_a_single_number() -> None:
+    text = """g (float[1, 3, 8, 8] x) => (float[n] y) <int64 none = {0}, int64 one = {1}> {
+        a = Conv<pads = [1, 1, 1, 1]>(x, w) b = Relu(a)
+        m = ReduceMean<axes = [0, 1, 2, 3], keepdims = 0>(b) p = Mul(m, m) q = Add(p, m)
+        c = Cast<to = 7>(q) d = Add(c, one) r = Range(none, d, one) y = Cast<to = 1>(r) }"""
+    proto = model(text, w=f32(8, 3, 3, 3))
+    with Session(proto, tune=True, tolerance=1e-3) as session:
+        same_as_runtime(session, proto, image(3), 1e-2)

@@ -73,7 +73,9 @@ def _renamed(
     renamed = {}
     for other in others:
         layout, port = layouts.get(other.name), by_name.get(other.name)
-        if layout is not None and port is not None:
+        if layout is not None and layout.is_any:
+            renamed[other.name] = layout
+        elif layout is not None and port is not None:
             rank = len(layout.dims)
             dims = zip(port.of_rank(rank).dims, other.of_rank(rank).dims, strict=True)
             renamed[other.name] = layout.rename(dict(dims))
