@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.frontends.support import f32, model, same_as_runtime
+from tests.frontends.support import f32, model, runtime, same_as_runtime
 from tests.libraries.command import data_of, vtensor
 from vtensor import Session
 from vtensor.errors import InputError, LockError
@@ -246,3 +246,20 @@ def test_tuning_adds_noise_to_a_single_number() -> None:
     proto = model(text, w=f32(8, 3, 3, 3))
     with Session(proto, tune=True, tolerance=1e-3) as session:
         same_as_runtime(session, proto, image(3), 1e-2)
+
+
+def test_values_inside_of_every_segment_are_delivered() -> None:
+    proto, feed = chosen(), image(0.3)
+    inside = ["b", "h", "y", "s", "m"]
+    wanted = onnx.ModelProto.FromString(proto.SerializeToString())
+    wanted.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inside if name != "y")
+    names = [value.name for value in wanted.graph.output]
+    with Session(proto) as session:
+        answers = session.run(inside, feed)
+        theirs = dict(zip(names, runtime(wanted, feed), strict=True))
+        for name, array in zip(inside, answers, strict=True):
+            np.testing.assert_allclose(array, theirs[name], 1e-4, 1e-5)
+        assert {*session.values} >= {"x", *inside}
+        with pytest.raises(InputError, match="no output nobody; outputs are y, i"):
+            session.run(["y", "nobody"], feed)
+        same_as_runtime(session, proto, feed, 1e-4)

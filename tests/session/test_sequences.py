@@ -105,3 +105,12 @@ def test_commands_show_the_parts_around_a_sequence(
     steps = data_of("profile", str(file), "--runs", "1", *values)["steps"]
     assert sum(row["operator"] == "Conv2D + Relu" for row in steps) == 2
     assert data_of("compare", str(file), *values)["equal"]
+
+
+def test_pins_name_nodes_of_any_part() -> None:
+    proto = model(CHOSEN, w1=WEIGHTS["w1"], w2=WEIGHTS["w2"])
+    proto.graph.node[5].name = "late"
+    with Session(proto, pin={"late": "eigen"}) as session:
+        same_as_runtime(session, proto, feed(2, 1), 1e-4)
+        steps = {step.node.name: step.library for plan in session.plans for step in plan.steps}
+        assert steps["late"] == "eigen"

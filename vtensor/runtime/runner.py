@@ -28,7 +28,7 @@ from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, copies
 from vtensor.runtime.execution.trim import trim_memory
 from vtensor.runtime.planning.options import Options
-from vtensor.runtime.planning.source import Source
+from vtensor.runtime.planning.source import Source, no_output
 from vtensor.runtime.planning.store import PlanStore
 from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage.budget import memory_errors, ran_out
@@ -517,7 +517,12 @@ class Runner:
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
         into = check_out(out, self.outputs, wanted)
         arrays = {name: feed.values(feed.dims) for name, feed in feeds.items()}
+        known = [port.name for port in self.outputs]
         with self._released_if_closed():
+            if not {*known}.issuperset(wanted):
+                segments.run(known, arrays, self.inputs)  # then the values of all parts are known
+                if unknown := [name for name in wanted if name not in {*known, *segments.values}]:
+                    raise no_output(unknown, known)
             values = segments.run(wanted, arrays, self.inputs)
         for runner in self.parts:
             self._adopt_last_run(runner)
@@ -539,6 +544,12 @@ class Runner:
 
         requests = self._requests if self.plans is not None else []
         return repeated(requests[0], turns) if requests else None
+
+    @property
+    def values(self) -> list[str]:
+        """Names of all values that ``run`` may return, as far as they are known."""
+        segments = self._segments
+        return [*self.open().source.values] if segments is None else segments.values
 
     @property
     def parts(self) -> list[Runner]:

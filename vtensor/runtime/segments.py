@@ -42,6 +42,10 @@ class PartRunner(Protocol):
         """Run the part turn after turn by the plan of its last run; None if that does not fit."""
 
     @property
+    def values(self) -> list[str]:
+        """Names of the values that a run may return, as far as they are known."""
+
+    @property
     def parts(self) -> Sequence[Any]:
         """The runners of the parts that this part is cut into; only this one if it is not cut."""
 
@@ -90,6 +94,13 @@ class Segments:
         if self._rest is not None:
             yield self._rest
 
+    @property
+    def values(self) -> list[str]:
+        """Names of the values that a run may return, as far as they are known."""
+        parts = [part.values for part in (self._first, self._rest) if part is not None]
+        made = [control.control.outputs for control in self._controls]
+        return [*dict.fromkeys(name for names in (*parts, *made) for name in names if name)]
+
     def run(self, wanted: Sequence[str], inputs: Arrays, ports: Iterable[Port]) -> Arrays:
         """Run the parts and return at least the values ``wanted``, by name.
 
@@ -102,7 +113,9 @@ class Segments:
         missing = dict.fromkeys(wanted)
         if self._first is not None:
             outputs = {port.name: port for port in self._first.outputs}
-            values |= _run(self._first, [*outputs], values)
+            inner = {*self._first.values}.difference(outputs, values)
+            asked = [*outputs, *(name for name in missing if name in inner)]
+            values |= _run(self._first, asked, values)
             kinds |= {name: _kind_of(port) for name, port in outputs.items()}
         for control in self._controls:
             values |= control.run(values, kinds)

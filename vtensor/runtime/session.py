@@ -234,6 +234,8 @@ class Session(OneProcess):
         if self._graphs is not None:
             preferences = replace(options.preferences, partial=True)
             self._graphs.options = replace(options, lock=None, preferences=preferences)
+            if self._edges is not None and self._edges.parted:
+                options = replace(options, preferences=preferences)
         options = replace(
             options,
             entry=entry,
@@ -267,7 +269,7 @@ class Session(OneProcess):
         They are the names in the graph; the list is empty for a model of symbolic sizes before its
         first run.
         """
-        return list(self._runner.open().source.values)
+        return self._runner.values
 
     @property
     def threads(self) -> int:
@@ -568,7 +570,8 @@ class Session(OneProcess):
         """
         runner = getattr(self, "_runner", None)
         if runner is not None and not sys.is_finalizing():
-            runner.forget()
+            for each in (runner, *(self._graphs.runners if self._graphs is not None else ())):
+                each.forget()
 
     def __enter__(self) -> Session:
         self._runner.open()

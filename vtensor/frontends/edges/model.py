@@ -94,6 +94,11 @@ class Edges:
         self._optional = {v.name for v in declared if v.type.HasField("optional_type")}
 
     @property
+    def parted(self) -> bool:
+        """True if there are several numeric models."""
+        return len(self._parts) > 1
+
+    @property
     def plain(self) -> bool:
         """True if the numeric model is the whole model: only sequences inside were replaced."""
         names = [[port.name for port in ports] for ports in (self.inputs, self.outputs)]

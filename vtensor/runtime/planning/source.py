@@ -553,8 +553,7 @@ class Source:
         have = {*known, *values}
         unknown = [str(n) for n in wanted if not isinstance(n, str) or (values and n not in have)]
         if unknown:
-            text = f"no output {', '.join(unknown)}; outputs are {', '.join(known)}"
-            raise InputError(f"{text}, and session.values lists what else can be asked for")
+            raise no_output(unknown, known)
 
     def wanted(self, outputs: Iterable[str] | None) -> list[str]:
         """Return the names of a run's results.
@@ -586,6 +585,12 @@ class Source:
             [_port(name, values[name]) for name in graph.inputs],
             [_port(alias, values[name]) for alias, name in graph.outputs.items()],
         )
+
+
+def no_output(unknown: Iterable[str], known: Iterable[str]) -> InputError:
+    """Return the error for names that no value has; ``known`` are those of the outputs."""
+    text = f"no output {', '.join(unknown)}; outputs are {', '.join(known)}"
+    return InputError(f"{text}, and session.values lists what else can be asked for")
 
 
 def inner_names(node: Any) -> set[str]:
