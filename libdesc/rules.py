@@ -5,14 +5,14 @@ graph.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import FrameType
 from typing import Any
 
 from libdesc.registry import registry
 from vtensor.errors import GraphError
-from vtensor.language.rules import Given, Rule
+from vtensor.language.rules import Given, Match, Rule
 
 
 def rewrite(
@@ -23,6 +23,7 @@ def rewrite(
     *,
     given: Given | None = None,
     example: Mapping[str, Any] | None = None,
+    holds: Callable[[Match], bool] | None = None,
     early: bool = False,
 ) -> Rule:
     """Register a rewrite rule and return it. A session may then replace ``pattern`` by ``makes`` in
@@ -39,12 +40,13 @@ def rewrite(
         example: values for tests, by name. Of a hole, its dims, by default ``"N C H W"``: each has
             a random size, but ``I=C`` has that of C and ``h=2`` has 2; ``?`` in front makes truth
             values. Of a scalar, its number. Of a parameter, its value, or a function of the sizes.
+        holds: a further condition, asked last, which may read large constants.
         early: True for a rule about integers that stand for numbers; see ``Rule``.
 
     Raises:
         GraphError: the name is taken, or a text is no expression.
     """
-    optional = {"given": given} if given else {}
+    optional = {key: each for key, each in (("given", given), ("holds", holds)) if each}
     example = dict(example or {})
     more = {"example": example, "module": _module(), "early": early, **optional}
     rule = Rule.of(name, equation, pattern, makes, **more)

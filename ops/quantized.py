@@ -4,7 +4,8 @@ rewrite rules that make integer operators of those between dequantization and qu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from math import prod
 from operator import add, mul
 from typing import Any
 
@@ -198,6 +199,12 @@ class DequantizedMul(_Binary):
 
 # Rules. In their patterns, x is a tensor of integers, sx its scale and zx its zero point.
 
+#: The largest integer up to which f32 holds each integer.
+MAX_SUM = 1 << 24
+
+#: The scale by which integers stand for themselves.
+_ONE: dict[str, object] = {"one": (1.0, (), "f32")}
+
 
 def _decoding(x: str) -> str:
     """Return the pattern of the numbers that integers stand for, with or without a zero point."""
@@ -299,6 +306,54 @@ def _scaled(match: Match) -> dict[str, object] | None:
     return {} if acc.dtype == "s32" and scale.dtype == "f32" and repeated else None
 
 
+def _largest(match: Match, x: str, over: Collection[str] = ()) -> int:
+    """Return the largest sum of |integer - zero point| along the dims ``over`` of the tensor ``x``.
+
+    It is a bound by the element type if the integers are no constants with one zero point.
+    """
+    value, array = match[x], match.numbers.get(x)
+    zero = match.numbers.get(f"z{x}", None if f"z{x}" in match.values else 0)
+    zeros = np.unique(zero) if isinstance(zero, int | float | np.ndarray) else None
+    if over and isinstance(array, np.ndarray) and zeros is not None and zeros.size == 1:
+        axes = tuple(axis for axis, dim in enumerate(value.dims) if dim in over)
+        middle = zeros[0].astype(array.dtype)
+        distances = (np.maximum(array, middle) - np.minimum(array, middle)).view(np.uint8)
+        return int(distances.sum(axes, dtype=np.uint64).max(initial=0))
+    low, high = integer_range(value.dtype)
+    most = high - low if zeros is None else max(high - zeros.min(), zeros.max() - low)
+    return int(most * prod(value.size(dim) for dim in over))
+
+
+def _fit(first: str, second: str, kept: Collection[str] = ()) -> Callable[[Match], bool]:
+    """Return a function that tells whether f32 holds each sum of products of the integers in two
+    holes, along the dims of the second one but ``kept``, in any order.
+
+    Without ``kept`` the sum is along the parameter ``over``.
+    """
+
+    def holds(match: Match) -> bool:
+        over = {*match[second].dims}.difference(kept) if kept else {match["over"]}
+        return _largest(match, first) * _largest(match, second, over) <= MAX_SUM
+
+    return holds
+
+
+def _wide_conv(op: str) -> Callable[[Match], dict[str, object] | None]:
+    """Return a function that returns the scale 1, and the window where parameters leave it out;
+    None (the rule does not apply) if ``op`` is no operator for this convolution.
+    """
+
+    def given(match: Match) -> dict[str, object] | None:
+        w, rank = match["w"], match["x"].ndimensions() - 2
+        deep = rank == 2 and "G" in w.dims and w.size("I") == 1
+        if op != ("DepthwiseConv2D" if deep else f"Conv{rank}D"):
+            return None
+        defaults = {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank}
+        return _ONE | {name: match[name] or default for name, default in defaults.items()}
+
+    return given
+
+
 def _both(match: Match) -> dict[str, object] | None:
     """Return zero points of 0 where there are none, if no operand is a constant."""
     constant = {"a", "b"} & match.numbers.keys()
@@ -329,32 +384,43 @@ def _beyond(low: float, high: float) -> Callable[[Match], dict[str, object] | No
 
 
 _WINDOW = "strides=strides, pads=pads, dilations=dilations"
+_GROUPS = f"{_WINDOW}, group=group"
 for _name, _image, _kernel in (
     ("Conv1D", "N C W", "O I=C w=2"),
     ("Conv2D", "N C H W", "O I=C h=2 w=2"),
     ("Conv3D", "N C D H W", "O I=C d=2 h=1 w=2"),
     ("DepthwiseConv2D", "N C H W", "G=C O I=1 h=2 w=2"),
 ):
-    _axes, _deep = len(_image.split()) - 2, _name.startswith("Depthwise")
+    _axes, _own = len(_image.split()) - 2, _WINDOW if _name.startswith("Depthwise") else _GROUPS
+    _example = {
+        "x": f"u8 {_image}",
+        "w": f"s8 {_kernel}",
+        "zx": "u8",
+        "zw": "s8",
+        "strides": (1,) * _axes,
+        "pads": (0, 1) * _axes,
+        "dilations": (1,) * _axes,
+        "group": (lambda sizes: sizes["C"]) if _own == _WINDOW else 1,
+    }
     rewrite(
         f"{_name.lower()}_integer",
         "the sum of products of s * (x - z) is s times that of the integers x - z, which is exact",
-        f"{_name}({_decoding('x')}, {_decoding('w')}, {_WINDOW}"
-        + (")" if _deep else ", group=group)"),
-        f"DequantizeLinear(ConvInteger(x, w, zx, zw, {_WINDOW}, group=group), scale)",
+        f"{_name}({_decoding('x')}, {_decoding('w')}, {_own})",
+        f"DequantizeLinear(ConvInteger(x, w, zx, zw, {_GROUPS}), scale)",
         given=_conv,
-        example={
-            "x": f"u8 {_image}",
-            "w": f"s8 {_kernel}",
-            "sx": 0.5,
-            "sw": 0.25,
-            "zx": "u8",
-            "zw": "s8",
-            "strides": (1,) * _axes,
-            "pads": (0, 1) * _axes,
-            "dilations": (1,) * _axes,
-            "group": 1,
-        },
+        example=_example | {"sx": 0.5, "sw": 0.25},
+        early=True,
+    )
+    rewrite(
+        f"{_name.lower()}_wide",
+        "f32 holds a sum of products of integers exactly if it is at most 2^24",
+        f"ConvInteger(x, w, zx, zw, {_GROUPS}) | ConvInteger(x, w, {_GROUPS})",
+        f"""
+        Cast({_name}(DequantizeLinear(x, one, zx), DequantizeLinear(w, one, zw), {_own}), to="s32")
+        """,
+        given=_wide_conv(_name),
+        holds=_fit("x", "w", kept="GO"),
+        example=_example,
         early=True,
     )
 
@@ -373,6 +439,19 @@ rewrite(
         "zb": "s8",
         "over": "K",
     },
+    early=True,
+)
+
+rewrite(
+    "matmul_wide",
+    "f32 holds a sum of products of integers exactly if it is at most 2^24",
+    "MatMulInteger(a, b, za, zb, over=over) | MatMulInteger(a, b, over=over)",
+    """
+    Cast(MatMul(DequantizeLinear(a, one, za), DequantizeLinear(b, one, zb), over=over), to="s32")
+    """,
+    given=lambda _: _ONE,
+    holds=lambda match: _fit("a", "b")(match) or _fit("b", "a")(match),
+    example={"a": "u8 N M K", "b": "s8 K O", "za": "u8", "zb": "s8", "over": "K"},
     early=True,
 )
 

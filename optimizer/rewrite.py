@@ -161,8 +161,14 @@ class _Rewriting:
             computed = rule.given(match)
             if computed is None:
                 continue
-            new = _Replacement(graph, root, match, {**match.numbers, **met.parameters, **computed})
-            if new.build(rule.makes) and not (self._worse(met, new) or self._slower(met, new)):
+            new = _Replacement(graph, root, match, {**met.parameters, **computed})
+            if not new.build(rule.makes) or self._worse(met, new):
+                continue
+            slower, note = self._compared(met, new)
+            if not slower and not rule.holds(match):
+                continue
+            self.notes |= note
+            if not slower:
                 self._replace(met, new)
                 self.done.add((rule.name, root.name))
                 self.count[rule.name] += 1
@@ -182,45 +188,47 @@ class _Rewriting:
             and all(self._is_native(self.graph.nodes[name], given) for name in met.nodes)
         )
 
-    def _slower(self, met: Matched, new: _Replacement) -> bool:
-        """Return whether ``new`` has a product of integers that takes longer than the match's
-        products of numbers and the conversions of their operands; note it then.
+    def _compared(self, met: Matched, new: _Replacement) -> tuple[bool, dict[str, str]]:
+        """Return whether ``new`` takes longer than the match ``met``, where one of them has a
+        product of integers and the other one that of numbers; and a note, by the last node's name,
+        if that of numbers is faster.
 
-        Times are estimates by declared speeds. What only scales, bounds or quantizes a product is
-        fused to that of integers, which then stores bytes; that of numbers is quantized by a step.
+        Times are estimates by declared speeds, conversions counted. What only scales, bounds or
+        quantizes a product is fused to that of integers, which then stores bytes; that of numbers
+        is quantized by a step.
         """
         values, constants = ChainMap(new.values, self.graph.values), self.graph.constants
         of_match = [self.graph.nodes[name] for name in met.nodes]
-        result = values[new.root.outputs[0]]
-        stored = self._stored(new.root)
-        products = [node for node in new.nodes if info_of(node.op).product]
-        bytewise = any(values[node.inputs[0]].dtype in BYTES for node in products)
-        if not self.timed or not bytewise:
-            return False
+        result, stored = values[new.root.outputs[0]], self._stored(new.root)
+        of_bytes, made_of_bytes = (
+            any(values[node.inputs[0]].dtype in BYTES for node in nodes if info_of(node.op).product)
+            for nodes in (of_match, new.nodes)
+        )
+        if not self.timed or of_bytes == made_of_bytes:
+            return False, {}
+        sides = (new.nodes, of_match) if of_bytes else (of_match, new.nodes)
         conversions = [
             conversion(self.estimate, values[node.outputs[0]], values[source].dtype, dtype)
-            for node in of_match
+            for node in sides[0]
             for source in node.inputs[:1]
             if values[source].dtype in BYTES and source not in constants
             for dtype in [values[node.outputs[0]].dtype]
         ]
-        if stored != result.dtype:
+        if of_bytes or stored != result.dtype:
             conversions.append(conversion(self.estimate, result, result.dtype, stored))
         wide, narrow = (
             [self._ns(node, values, dtype) for node in nodes if info_of(node.op).product]
-            for nodes, dtype in ((of_match, result.dtype), (products, stored))
+            for nodes, dtype in zip(sides, (result.dtype, stored), strict=True)
         )
-        if None in wide or None in narrow:
-            return False
         times = sum(filter(None, wide)) + sum(conversions), sum(filter(None, narrow))
-        if times[0] >= times[1]:
-            return False
-        us = [f"{ns / 1e3:.1f}" for ns in times]
-        self.notes[new.root.name] = (
-            f"{new.root.op_name} {new.root.name} is computed in f32: by declared speeds it takes "
+        if None in wide or None in narrow or times[0] >= times[1]:
+            return of_bytes, {}
+        us, root = [f"{ns / 1e3:.1f}" for ns in times], new.root
+        text = (
+            f"{root.op_name} {root.name} is computed in f32: by declared speeds it takes "
             f"{us[1]} us on integers, {us[0]} in f32, conversions counted"
         )
-        return True
+        return not of_bytes, {root.name: text}
 
     def _stored(self, node: Node) -> str:
         """Return the element type in which a node's result is stored, if the light operators that
@@ -231,10 +239,10 @@ class _Rewriting:
             self.readers.alone(node.outputs[0]),
         )
         while reader is not None and (info := info_of(reader.op)).light:
-            encodes, result = info.trait(Encodes), reader.outputs[0]
-            if encodes is not None:
-                return dtype if encodes.back else self.graph.values[result].dtype
-            reader = self.readers.alone(result)
+            encodes, result = info.trait(Encodes), self.graph.values[reader.outputs[0]]
+            if encodes is not None or result.dtype in BYTES:
+                return dtype if encodes is not None and encodes.back else result.dtype
+            reader = self.readers.alone(reader.outputs[0])
         return dtype
 
     def _ns(self, node: Node, values: Mapping[str, VTensor], stored: str) -> int | None:
@@ -266,16 +274,7 @@ class _Rewriting:
         themselves, not their names.
         """
         values = {hole: self.graph.values[name] for hole, name in met.values.items()}
-        arrays: dict[str, Any] = {
-            hole: self.graph.constants.get(name) for hole, name in met.values.items()
-        }
-        numbers = {
-            hole: array
-            if isinstance(array, SymbolicArray) or array.size != 1
-            else float(array.flat[0])
-            for hole, array in arrays.items()
-            if array is not None
-        }
+        numbers = _Numbers(self.graph.constants, met.values)
         return Match(values, met.parameters, numbers, self.graph.values[root.outputs[0]])
 
     def _replace(self, met: Matched, new: _Replacement) -> None:
@@ -308,6 +307,28 @@ class _Rewriting:
                     yield new.name, new
             if name not in early:
                 yield name, node
+
+
+class _Numbers(Mapping[str, Any]):
+    """The constants of a match, by name of the hole, each read when it is asked for."""
+
+    def __init__(self, constants: Mapping[str, Any], values: Mapping[str, str]) -> None:
+        self._constants = constants
+        self._names = {hole: name for hole, name in values.items() if name in constants}
+
+    def __getitem__(self, hole: str) -> Any:
+        array = self._constants[self._names[hole]]
+        whole = isinstance(array, SymbolicArray) or array.size != 1
+        return array if whole else float(array.flat[0])
+
+    def __contains__(self, hole: object) -> bool:
+        return hole in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass
@@ -379,10 +400,12 @@ class _Replacement:
     def _parameter(self, given: object) -> Any:
         """Return the value of an operator's parameter: ``given`` itself, if it is not ``Named``.
 
-        A ``Named`` parameter has the value in ``parameters`` under its name; None if that is
-        missing.
+        A ``Named`` parameter has the value in ``parameters`` under its name, or else the match's
+        number; None if both are missing.
         """
-        return self.parameters.get(given.name) if isinstance(given, Named) else given
+        if not isinstance(given, Named):
+            return given
+        return self.parameters.get(given.name, self.match.numbers.get(given.name))
 
     def _constant(self, values: Any, dims: Sequence[str], dtype: str = "") -> VTensor:
         """Add a constant with these values and dims, and return it.

@@ -142,7 +142,7 @@ class ChosenGraph:
             certificate=lasting_certificate(chosen),
             constants=stored(graph, [name for name in values if name in graph.constants]),
             rewritten=graph.rewritten,
-            notes=graph.notes,
+            notes={**chosen.notes, **graph.notes},
         )
         return lowered, faults
 

@@ -86,6 +86,7 @@ def plain_data(graph: LoweredGraph) -> dict[str, Any]:
         "requirements": requirements.rows,
         "refused": refused.rows,
         "certificate": graph.certificate and astuple(graph.certificate),
+        "notes": dict(graph.notes),
     }
 
 
@@ -190,6 +191,8 @@ class _ChoiceReader:
         inputs = _texts(self._data["inputs"])
         outputs = _typed(dict, self._data["outputs"])
         used = {name for node in nodes for name in (*node.inputs, *node.outputs)}
+        notes = _typed(dict, self._data["notes"])
+        _texts([*notes.values()])
         unknown = (used | {*inputs, *_texts([*outputs.values()])}) - values.keys()
         if unknown:
             raise ChoiceRefused(f"there are no values {', '.join(sorted(unknown))}")
@@ -205,7 +208,7 @@ class _ChoiceReader:
             delivery=delivery,
             preferences=self._preferences,
             rewritten=self._graph.rewritten,
-            notes=self._graph.notes,
+            notes={**notes, **self._graph.notes},
         )
 
     def _value(self, row: Sequence[Any]) -> Value:

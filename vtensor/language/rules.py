@@ -133,6 +133,7 @@ class Rule:
         example: operands for a test of the rule, by the hole's name: the dim names of the operand,
             or the number of a scalar.
         module: the module that registered the rule.
+        holds: a further condition, asked last, which may read large constants.
         early: True for a rule about integers that stand for numbers. It is applied before all
             others, and its result may be of any element type.
     """
@@ -144,6 +145,7 @@ class Rule:
     given: Given = lambda _: {}
     example: Mapping[str, Any] = field(default_factory=dict, hash=False)
     module: str = ""
+    holds: Callable[[Match], bool] = lambda _: True
     early: bool = False
 
     @classmethod
