@@ -67,8 +67,8 @@ def instructions() -> str:
 
 
 def version() -> str:
-    """Return VTensor's version, of which the kernels are a part, and their instructions."""
-    return f"{__version__} on {instructions()}"
+    """Return VTensor's version, of which the kernels are a part; see ``Levels.version``."""
+    return _levels.version(__version__, instructions())
 
 
 def speeds() -> dict[str, Speed]:
