@@ -31,7 +31,6 @@ from vtensor.storage.inputs import parse_layouts
 
 if TYPE_CHECKING:
     from ptensor.layout import Layout
-    from vtensor.frontends.onnx import Model
     from vtensor.language.graph import Graph
     from vtensor.runtime.planning.source import Source
 
@@ -328,20 +327,6 @@ def _plan_of(table: Table, file: str, lines: Sequence[int]) -> dict[str, Any]:
         ),
         "lines": tuple(lines),
     }
-
-
-def content_of_model(model: Model) -> str:
-    """Return a digest of a model whatever its sizes: of its nodes, and of its constants' bytes."""
-    import numpy as np
-
-    digest, network = sha256(model.digest("").encode()), model.network
-    for function in network.functions.values():
-        digest.update(function.SerializeToString(deterministic=True))
-    for name in sorted({*network.arrays} & network.used - network.producers.keys()):
-        array = network.arrays[name]
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return f"sha256:{digest.hexdigest()}"
 
 
 def content(graph: Graph) -> str:

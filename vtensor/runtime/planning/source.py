@@ -272,10 +272,8 @@ class Source:
 
     def content(self) -> str:
         """Return a digest of the model whatever its sizes, for lock files."""
-        from vtensor.runtime.lock.lock_file import content_of_model
-
         assert self._model is not None, "only a model is cut"
-        return content_of_model(self._model)
+        return self._model.content()
 
     def check_names(self, names: Iterable[str]) -> None:
         """Check that the model, or a graph of a node of it, has nodes of these names.
