@@ -227,15 +227,15 @@ def test_sums_of_integers_are_exact_in_f32(
     w = rng.integers(low, high + 1, (terms, 3)).astype(numpy_dtype(w_type))
     x = rng.integers(bases[0], bases[0] + 256, (2, terms)).astype(numpy_dtype(x_type))
     x[0] = max(bases[0], bases[0] + 255, key=lambda end: abs(end - x_zero))
-    g = Graph("sums")
+    g, op = Graph("sums"), ops.ConvInteger() if image else ops.MatMulInteger("C")
     if image:
         given_x = g.input("x", {"N": 2, "C": terms, "H": 1, "W": 1}, x_type)
-        weights, op = g.constant(w.T.reshape(3, terms, 1, 1), "O I h w"), ops.ConvInteger()
+        weights = g.constant(w.T.reshape(3, terms, 1, 1), "O I h w")
         x = x.reshape(2, terms, 1, 1)
     else:
-        given_x, op = g.input("x", {"N": 2, "C": terms}, x_type), ops.MatMulInteger("C")
+        given_x = g.input("x", {"N": 2, "C": terms}, x_type)
         weights = g.constant(w, "C O")
-    zeros = (number(g, z, numpy_dtype(t)) for z, t in zip((x_zero, w_zero), types, strict=True))
+    zeros = (number(g, z, numpy_dtype(t).str) for z, t in zip((x_zero, w_zero), types, strict=True))
     g.output(g.add(op, given_x, weights, *zeros))
     with pytest.MonkeyPatch.context() as patch:
         declare(patch, 1e-9, 1e-9)
