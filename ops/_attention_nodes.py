@@ -22,6 +22,7 @@ from ops._heads import (
     renamed,
     replaced,
     rotated,
+    turned,
 )
 from ops._microsoft import rank_of_x
 from ops._names import fresh, same_names
@@ -231,28 +232,15 @@ def _three(heads: Heads, bias_index: int) -> list[VTensor]:
 
 
 def _read_rotary(node: NodeReader) -> VTensor:
-    count, width = (int(node.attribute(n, 0)) for n in ("num_heads", "rotary_embedding_dim"))
     for name in ("scale", "is_packed_batching"):
         node.attribute(name)  # they change nothing in ONNX Runtime either
     x, ids = node.input(0), node.input(1)
     batch, *_, row, _ = x.dims
-    half = [*node.input(2).dims.values()][-1]
-    if width not in (0, 2 * half):
-        raise node.refuse(f"rotary_embedding_dim {width} with {half} angles")
-    if x.ndimensions() == 3:
-        hidden = [*x.dims][-1]
-        count = count or x.size(hidden) // (2 * half)
-        if count < 1 or x.size(hidden) % count:
-            raise node.refuse(f"{x.size(hidden)} elements in {count} heads")
-        head, feature = (fresh(name, (batch, row)) for name in ("head", "feature"))
-        parts = {head: count, feature: x.size(hidden) // count}
-        x = node.reshape(x, replaced(x, hidden, parts))
     if ids.ndimensions() == 1:
         by = do(node, "Add", places(node, row, x.size(row)), node.reshape(ids, {}))
     else:
         by = node.input(1, f"{batch} {row}")
-    y = rotated(node, x, 2, by, bool(node.attribute("interleaved", 0)))
-    return node.reshape(y, node.input(0).dims)
+    return turned(node, 2, by)
 
 
 def _read_grouped(node: NodeReader) -> list[VTensor]:

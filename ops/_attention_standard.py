@@ -1,4 +1,4 @@
-"""How ONNX's operator Attention is read."""
+"""How ONNX's operators Attention and RotaryEmbedding are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from functools import partial
 from math import inf, sqrt
 
 from ops._caches import integer
-from ops._heads import Heads, Scores, do, in_order, number, places, replaced
+from ops._heads import Heads, Scores, do, in_order, number, places, replaced, turned
+from ops._microsoft import rank_of_x
+from ops._names import same_names
 from vtensor.operators import Naming, NodeReader, Spelling, named
 from vtensor.tensor import VTensor
 
@@ -35,7 +37,7 @@ def _read(node: NodeReader) -> list[VTensor]:
         before = past[0].size(heads.key)
         join = named("Concat")(heads.key)
         present = [node.add(join, old, x) for old, x in zip(past, present, strict=True)]
-    k, v = present
+    k, v = (node.add(named("Cast")(q.dtype), x) if x.dtype != q.dtype else x for x in present)
     keys, parts = (
         k.size(heads.key),
         {heads.head: groups, heads.member: q.size(heads.head) // groups},
@@ -44,7 +46,7 @@ def _read(node: NodeReader) -> list[VTensor]:
     k, v = (node.reshape(x, replaced(x, heads.head, {**parts, heads.member: 1})) for x in (k, v))
     factor = node.attribute("scale")
     by = Scores(
-        [*_masks(heads, keys, parts), *_seen(heads, queries, keys, before)],
+        [*_masks(heads, keys, parts, q.dtype), *_seen(heads, queries, keys, before)],
         -inf,
         float(node.attribute("softcap", 0.0)),
         scale=1 / sqrt(q.size(heads.feature)) if factor is None else float(factor),
@@ -76,8 +78,10 @@ def _divided(heads: Heads, index: int, last: str) -> VTensor:
     return in_order(node, x, heads.batch, heads.head, row, last)
 
 
-def _masks(heads: Heads, keys: int, parts: dict[str, int]) -> list[VTensor]:
+def _masks(heads: Heads, keys: int, parts: dict[str, int], dtype: str) -> list[VTensor]:
     """Return the mask in input 3, in a list, with all keys; none if it is absent.
+
+    Truth values keep their type; numbers become ``dtype``.
 
     Keys after its last one are hidden, from opset 24 on.
     """
@@ -88,6 +92,8 @@ def _masks(heads: Heads, keys: int, parts: dict[str, int]) -> list[VTensor]:
     names = (heads.batch, every, heads.query, heads.key)
     rank = node.input(3).ndimensions()
     x = node.input(3, " ".join(names[len(names) - rank :]))
+    if x.dtype != "bool" and x.dtype != dtype:
+        x = node.add(named("Cast")(dtype), x)
     if rank and node.opset >= 24 and x.size(heads.key) < keys:
         hides = 0.0 if x.dtype == "bool" else -inf
         pads = (0, keys - x.size(heads.key))
@@ -135,5 +141,14 @@ def _score_output(heads: Heads, q: VTensor, k: VTensor, by: Scores) -> VTensor:
     return heads.in_heads(heads.weights(x, by) if mode == 3 else x, heads.query, heads.key)
 
 
-#: How ONNX's operator Attention is read.
-STANDARD = [Spelling("Attention", 23, _read, _names, rank=lambda node: node.rank("x0"))]
+def _read_rotary(node: NodeReader) -> VTensor:
+    batch, *_, row, _ = node.input(0).dims
+    names = f"{batch} {row}"
+    return turned(node, 1, node.input(3, names) if node.has(3) else names)
+
+
+#: How ONNX's operators of attention are read.
+STANDARD = [
+    Spelling("Attention", 23, _read, _names, rank=rank_of_x),
+    Spelling("RotaryEmbedding", 23, _read_rotary, same_names, rank=rank_of_x),
+]

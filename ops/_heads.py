@@ -269,19 +269,22 @@ class Heads:
         return cut(node, weights, self.key, 0, scores.size(self.key))
 
 
-def rotated(node: NodeReader, x: VTensor, at: int, by: VTensor, interleaved: bool) -> VTensor:
+def rotated(node: NodeReader, x: VTensor, at: int, by: VTensor | str, interleaved: bool) -> VTensor:
     """Return ``x`` with pairs of elements along its last dim rotated.
 
     Args:
         node: the node.
         x: any tensor. Elements that the tables do not cover stay as they are.
         at: the index of the table of cosines among the node's inputs; sines are next.
-        by: for each place in dims of x, the row of the tables.
+        by: for each place in dims of x, the row of the tables; or the names of these dims, which
+            the tables have themselves.
         interleaved: whether a pair is two neighbours; else its elements are in two halves.
     """
     place, angle, pair = (fresh(name, x.dims) for name in ("place", "angle", "pair"))
-    tables = (node.input(index, f"{place} {angle}") for index in (at, at + 1))
-    cos, sin = (node.add(named("Gather")(place), table, by) for table in tables)
+    names = f"{by if isinstance(by, str) else place} {angle}"
+    cos, sin = (node.input(index, names) for index in (at, at + 1))
+    if not isinstance(by, str):
+        cos, sin = (node.add(named("Gather")(place), table, by) for table in (cos, sin))
     last, half = [*x.dims][-1], cos.size(angle)
     if x.size(last) < 2 * half:
         raise node.refuse(f"{half} angles for {x.size(last)} elements")
@@ -296,3 +299,23 @@ def rotated(node: NodeReader, x: VTensor, at: int, by: VTensor, interleaved: boo
     if whole is x:
         return y
     return node.add(named("Concat")(last), y, cut(node, x, last, 2 * half, x.size(last)))
+
+
+def turned(node: NodeReader, at: int, by: VTensor | str) -> VTensor:
+    """Return the output of a RotaryEmbedding; ``at`` and ``by`` are those of ``rotated``."""
+    count, width = (int(node.attribute(n, 0)) for n in ("num_heads", "rotary_embedding_dim"))
+    x = node.input(0)
+    batch, *_, row, _ = x.dims
+    half = [*node.input(at).dims.values()][-1]
+    if width not in (0, 2 * half):
+        raise node.refuse(f"rotary_embedding_dim {width} with {half} angles")
+    if x.ndimensions() == 3:
+        hidden = [*x.dims][-1]
+        count = count or x.size(hidden) // (2 * half)
+        if count < 1 or x.size(hidden) % count:
+            raise node.refuse(f"{x.size(hidden)} elements in {count} heads")
+        head, feature = (fresh(name, (batch, row)) for name in ("head", "feature"))
+        parts = {head: count, feature: x.size(hidden) // count}
+        x = node.reshape(x, replaced(x, hidden, parts))
+    y = rotated(node, x, at, by, bool(node.attribute("interleaved", 0)))
+    return node.reshape(y, node.input(0).dims)

@@ -48,10 +48,21 @@ AXES = {"axes": [1], "keepdims": 0}
 PLACES = integers(1, 5, 7, 11).reshape(1, 1, 2, 2)
 REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
+#: Queries, keys and values of 6 and 2 heads; all attributes of ONNX's first Attention.
+IN_HEADS = (2, 6, 4, 8), (2, 2, 5, 8), (2, 2, 5, 6)
+SHAPED = {"q_num_heads": 6, "kv_num_heads": 2, "is_causal": 1, "scale": 0.3, "softcap": 2.0}
+SHAPED |= {"softmax_precision": 1, "qk_matmul_output_mode": 0}
+ROTARY = {"num_heads": 2, "rotary_embedding_dim": 8}
+
 #: What the tests of spellings leave out.
 MORE: list[Node] = [
     *(fed(op, 7, TIES, axis=1, keepdims=0) for op in ("ArgMax", "ArgMin")),
     *(fed(op, 12, TIES, select_last_index=1) for op in ("ArgMax", "ArgMin")),
+    node("Attention", 23, *IN_HEADS),
+    node("Attention", 23, *IN_HEADS, (4, 12), (2, 2, 7, 8), (2, 2, 7, 6)),
+    node("Attention", 23, (2, 4, 48), (2, 5, 16), (2, 5, 12), (4, 5), **SHAPED),
+    node("Attention", 24, *IN_HEADS, None, None, None, integers(3, 5), is_causal=1),
+    node("Attention", 25, *IN_HEADS, left_window_size=1, right_window_size=2),
     node("AveragePool", 7, IMAGE, count_include_pad=1, **POOLED),
     node("BatchNormalization", 7, IMAGE, *STATISTICS, momentum=0.5, spatial=1),
     node("BatchNormalization", 9, IMAGE, *STATISTICS, momentum=0.5),
@@ -87,6 +98,9 @@ MORE: list[Node] = [
     fed("Resize", 13, X, None, None, integers(2, 3, 6, 7), constants=1),
     fed("Resize", 13, X, numbers(), None, integers(2, 3, 6, 7), constants=1),
     fed("Resize", 13, X, None, numbers(1, 1, 2, 3), constants=1),
+    node("RotaryEmbedding", 23, (2, 2, 3, 8), (2, 3, 4), (2, 3, 4)),
+    node("RotaryEmbedding", 23, (2, 2, 3, 8), (9, 4), (9, 4), integers(*range(6)).reshape(2, 3)),
+    node("RotaryEmbedding", 23, (2, 3, 24), (2, 3, 4), (2, 3, 4), interleaved=1, **ROTARY),
     node("ScatterElements", 11, (3, 4), integers(1, -1).reshape(1, 2), (1, 2), axis=-2),
     node("Slice", 10, IMAGE, integers(1, 2), integers(2, 4)),
     node("SpaceToDepth", 28, (2, 3, 6, 4), blocksize=2, mode="CRD"),
