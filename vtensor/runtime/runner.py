@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
@@ -466,7 +467,8 @@ class Runner:
         into = check_out(out, self.outputs, wanted)
         with self._released_if_closed():
             values = segments.run(wanted, arrays, self.inputs)
-        for runner in self.parts:
+        ran = (runner for runner in reversed(self.parts) if runner.last_run is not None)
+        for runner in islice(ran, 1):
             self._adopt_last_run(runner)
         held, results = [*arrays.values()], list[Result]()
         for name in wanted:  # no output shares memory with an input or another output
