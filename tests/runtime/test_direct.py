@@ -256,6 +256,11 @@ def test_values_that_decide_shapes_are_compared_by_the_native_call(answered: lis
             [y] = session.run(None, {"x": x, "s": np.array(shape)})
             assert list(y.shape) == shape
             assert run < 5 or answered[-1]
+        shapes = [[size, -1] for size in (1, 2, 3, 6)] + [[-1, size] for size in (1, 2, 3, 6)]
+        shapes += [[1, 6], [2, 3], [3, 2], [6, 1]]  # more than there are requests of one kind
+        for run, shape in enumerate(2 * shapes):
+            session.run(None, {"x": x, "s": np.array(shape)})
+            assert run < len(shapes) or answered[-1]
         for wrong in (np.array([3, 2], np.int32), np.array([[3, 2]]), np.array([4, 2]), "3"):
             with pytest.raises(VTensorError):
                 session.run(None, {"x": x, "s": wrong})

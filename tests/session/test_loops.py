@@ -21,6 +21,7 @@ from vtensor.onnxruntime import InferenceSession, RunOptions
 from vtensor.onnxruntime.errors import Fail
 from vtensor.runtime import segments
 from vtensor.runtime.execution.repeat import Repeated, Turns
+from vtensor.runtime.planning import store
 from vtensor.runtime.planning.planner import Planner
 from vtensor.runtime.runner import Runner
 
@@ -143,6 +144,10 @@ def test_turns_of_changing_shapes_are_planned_once(monkeypatch: pytest.MonkeyPat
         for turns in (80, 3):
             same_as_runtime(session, proto, feed(turns), 1e-6)
         assert not planned
+        monkeypatch.setattr(store, "MOST_STEPS", 50)
+        session.run(None, feed(81))
+        [*_, body] = session._runner.parts[1:]
+        assert len(body.open()) <= 50
 
 
 ENDLESS = f"""g (float[1] c, float[4] x) => (float[4] y) {HEAD}

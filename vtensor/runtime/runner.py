@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
@@ -563,7 +564,8 @@ class Runner:
                 if unknown := [name for name in wanted if name not in {*known, *segments.values}]:
                     raise no_output(unknown, known)
             values = segments.run(wanted, arrays, self.inputs)
-        for runner in self.parts:
+        ran = (runner for runner in reversed(self.parts) if runner.last_run is not None)
+        for runner in islice(ran, 1):
             self._adopt_last_run(runner)
         held, results = [*arrays.values()], list[Result]()
         for name in wanted:  # no output shares memory with an input or another output

@@ -195,7 +195,9 @@ class _Branch:
             for name, outputs in self.outputs.items()
         }
         self._captured = {name: control.captured(name) for name in self.outputs}
-        self._constants = {name: control.constant(name) for name in control.inputs}
+        #: The node's inputs, with the array of one that is a constant, and the node's outputs.
+        self._given = [(name, control.constant(name)) for name in control.inputs]
+        self._named = control.outputs
         self._making = OwnLock()
 
     def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
@@ -212,16 +214,14 @@ class _Branch:
 
     def given(self, values: Mapping[str, Array]) -> list[Array | None]:
         """Return the node's inputs, in order; None for one that is left out."""
-        return [self.value(name, values) if name else None for name in self.control.inputs]
-
-    def value(self, name: str, values: Mapping[str, Array]) -> Array:
-        """Return a value that the node reads."""
-        constant = self._constants[name]
-        return values[name] if constant is None else np.asarray(constant)
+        return [
+            None if not name else values[name] if constant is None else np.asarray(constant)
+            for name, constant in self._given
+        ]
 
     def named(self, results: Iterable[Array]) -> Arrays:
         """Return the node's outputs by name."""
-        return {n: row for n, row in zip(self.control.outputs, results, strict=False) if n}
+        return {n: row for n, row in zip(self._named, results, strict=False) if n}
 
     def number(self, array: Array | None, what: str) -> int:
         """Return the only element of an array that decides what runs.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.execution.repeat import Carried, Fit
     from vtensor.runtime.planning.keys import PlanKey
 
-#: The most requests that a session remembers for inputs of the same shapes.
+#: The most requests that a session remembers for inputs of the same shapes and deciding values.
 MAX_REQUESTS = 8
 
 #: A finished run: the arrays that it bound (inputs first); the names of the outputs that the plan
@@ -286,28 +286,33 @@ class Request:
 
 
 class Requests:
-    """The requests that a session remembers, by the shapes of inputs."""
+    """The requests that a session remembers, by the shapes of inputs and the values that decide."""
 
     def __init__(self) -> None:
         self._of: dict[Hashable, list[Request]] = {}
+        self._known: tuple[str, ...] = ()  # the inputs whose values decide shapes
 
     def like(self, inputs: object) -> Sequence[Request]:
-        """Return the requests for inputs of these shapes, the most recent first."""
-        return self._of.get(_shapes(inputs), ())
+        """Return the requests for such inputs, the most recent first."""
+        return self._of.get(self._key(inputs), ())
 
     def put(self, inputs: object, request: Request, most: int, held: Callable[..., bool]) -> None:
-        """Make a request the most recent one for inputs of these shapes.
+        """Make a request the most recent one for such inputs.
 
         Args:
             inputs: the arrays, by name.
             request: the request.
-            most: for more shapes than these, requests whose plans are not held are forgotten.
+            most: for more kinds of inputs than these, requests whose plans are not held are
+                forgotten.
             held: returns whether the session holds a plan, given its key and the plan.
         """
-        shapes = _shapes(inputs)
-        others = (other for other in self._of.get(shapes, ()) if not other.like(request))
+        known = tuple(name for name, *_ in request.known)
+        if not {*known} <= {*self._known}:
+            self._of, self._known = {}, known
+        key = self._key(inputs)
+        others = (other for other in self._of.get(key, ()) if not other.like(request))
         found = [request, *(other for other in others if held(other.key, other.plan))]
-        self._of[shapes] = found[:MAX_REQUESTS]
+        self._of[key] = found[:MAX_REQUESTS]
         if len(self._of) > most:
             kept = {
                 key: [row for row in rows if held(row.key, row.plan)]
@@ -315,13 +320,13 @@ class Requests:
             }
             self._of = {key: rows for key, rows in kept.items() if rows}
 
-
-def _shapes(inputs: object) -> Hashable:
-    """Return the shapes of inputs that are arrays or tensors, in the order of their names."""
-    if type(inputs) is not dict:
-        return None
-    return tuple(
-        [
+    def _key(self, inputs: object) -> Hashable:
+        """Return the shapes of arrays and tensors, in the order of their names, then the bytes of
+        values that decide.
+        """
+        if type(inputs) is not dict:
+            return None
+        shapes: list[Hashable] = [
             row.shape
             if type(row) is np.ndarray
             else tuple(row.dims.values())
@@ -329,4 +334,7 @@ def _shapes(inputs: object) -> Hashable:
             else None
             for row in inputs.values()
         ]
-    )
+        for name in self._known:
+            array = inputs.get(name)
+            shapes.append(array.tobytes() if type(array) is np.ndarray else None)
+        return tuple(shapes)

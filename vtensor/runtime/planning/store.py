@@ -45,6 +45,9 @@ PROVISIONAL = "it is provisional: chosen by what libraries declare, without time
 #: steps and descriptions.
 MOST_PLANS = 32
 
+#: The most steps of all plans in memory, if these are more than ``MOST_PLANS``.
+MOST_STEPS = 1 << 15
+
 #: The most plans in memory with which a part of a model, whose sizes change with data, gets its own
 #: choices for further sizes.
 MOST_REFINED = 8
@@ -226,8 +229,10 @@ class PlanStore:
         most, dropped = 1 if self._workspace.full else self._most, list[PlanInMemory]()
         with _tables_lock:
             self._plans[key] = held
-            while len(self._plans) > most:
+            left = MOST_STEPS - sum(other.plan.count for other in self._plans.values())
+            while len(self._plans) > (most if left >= 0 else min(most, MOST_PLANS)):
                 dropped.append(self._plans.pop(next(iter(self._plans))))
+                left += dropped[-1].plan.count
         for plan, _ in dropped:  # freed after the lock is released
             if plan.refinement is not None:
                 plan.refinement.stop()
