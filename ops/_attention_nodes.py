@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 from math import inf
+from typing import NamedTuple
 
+from ops._caches import Room, Window, codes, integer, longer, numbers
 from ops._codes import MICROSOFT, check_bytes, parameter
 from ops._heads import (
     Heads,
@@ -43,7 +45,6 @@ def _read_attention(node: NodeReader) -> list[VTensor]:
     def projected(start: int, end: int) -> VTensor:
         return node.add(named("MatMul")(row), x, cut(node, w, heads.hidden, start, end))
 
-    refuse(node, {6: "past_sequence_length, for a shared buffer"})
     added = heads.added(5, {heads.head: heads.count})
     return _self_attention(heads, w.size(heads.hidden), projected, (3, 4), added)
 
@@ -97,15 +98,16 @@ def _self_attention(
             x = do(node, "BiasAdd", x, cut(node, bias, heads.hidden, start, end))
         parts.append(heads.divided(x, heads.count, (heads.feature, heads.value)[len(parts) > 1]))
     q, k, v = parts[0], *map(heads.keyed, parts[1:])
-    pair, part = heads.other("pair"), heads.other("part")
+    pair, part, before = heads.other("pair"), heads.other("part"), 0
     if node.has(past):
         both = node.input(past, f"{pair} {heads.batch} {heads.head} {heads.key} {heads.feature}")
         join, own = named("Concat")(heads.key), {heads.feature: heads.value}
+        before = both.size(heads.key)
         k = node.add(join, picked(node, both, pair, 0), k)
         v = node.add(join, renamed(node, picked(node, both, pair, 1), own), v)
     queries, keys = q.size(heads.query), k.size(heads.key)
     padding = heads.padding(mask, q.size(heads.batch), keys, starts=True)
-    y = heads.attended(q, k, v, Scores([*padding, *added, *heads.causal(queries, keys)]))
+    y = heads.attended(q, k, v, Scores([*padding, *added, *heads.causal(queries, keys, before)]))
     if sizes[0] != sizes[2]:
         return [y]
     present = []
@@ -115,41 +117,88 @@ def _self_attention(
     return [y, node.add(named("Concat")(pair), *present)]
 
 
-def _read_multi_head(node: NodeReader) -> list[VTensor]:
+class _Inputs(NamedTuple):
+    """Indices of the inputs of MultiHeadAttention, or of an operator that orders them otherwise.
+
+    Attributes:
+        bias: of queries, keys and values.
+        mask: of padding.
+        added: a mask of numbers.
+        keys, values: of the past.
+        length: the number of past keys, in a cache with room for later ones.
+        beams: for each beam and place in the cache, the beam that has the key.
+    """
+
+    bias: int = 3
+    mask: int = 4
+    added: int = 5
+    keys: int = 6
+    values: int = 7
+    length: int = 8
+    beams: int = 9
+
+
+def _read_multi_head(node: NodeReader, at: _Inputs) -> list[VTensor]:
     heads = Heads(node)
-    refuse(node, {8: "past_sequence_length, for a shared buffer", 9: "cache_indirection"})
-    if node.has(6) != node.has(7):
+    if node.has(at.keys) != node.has(at.values):
         raise node.refuse("past keys without values, or values without keys")
-    q, k, v = _three(heads)
-    for index, last in ((6, heads.feature), (7, heads.value)):
-        if node.has(index):
-            past = node.input(index, f"{heads.batch} {heads.head} {heads.key} {last}")
-            longer = node.add(named("Concat")(heads.key), past, k if index == 6 else v)
-            k, v = (longer, v) if index == 6 else (k, longer)
-    queries, keys = q.size(heads.query), k.size(heads.key)
-    if node.attribute("unidirectional", 0) and keys != queries and not node.has(6):
-        raise node.refuse(f"unidirectional from {queries} queries to {keys} keys")
+    q, k, v = _three(heads, at.bias)
+    queries, before, kept = q.size(heads.query), 0, list[VTensor]()
+    present = [heads.cached(k, heads.feature), heads.cached(v, heads.value)]
+    if node.has(at.keys) and node.has(at.length):
+        cache = Room(heads, at.length, queries)
+        present = [cache.filled(i, x) for i, x in zip((at.keys, at.values), present, strict=True)]
+        total = _known_keys(heads, at) or present[0].size(heads.key)
+        k, v = (cut(node, x, heads.key, 0, total) for x in present)
+        if node.has(at.beams) and queries == 1:  # ONNX Runtime reads it for one query alone
+            k, v = (cache.of_beams(at.beams, x) for x in (k, v))
+        kept = [cache.kept(total, bool(node.attribute("unidirectional", 0)))]
+        if node.gives(3) and not _known_keys(heads, at):
+            raise node.refuse("scores of a number of keys that no mask tells")
+    elif node.has(at.beams):
+        raise node.refuse(f"input {at.beams}, cache_indirection, without past_sequence_length")
+    elif node.has(at.keys):
+        before = node.input(at.keys).size([*node.input(at.keys).dims][2])
+        k, v = present = [
+            node.add(named("Concat")(heads.key), heads.past(index, [*x.dims][-1]), x)
+            for index, x in zip((at.keys, at.values), present, strict=True)
+        ]
+    keys = k.size(heads.key)
     masks = [
-        *heads.padding(4, q.size(heads.batch), keys),
-        *heads.added(5, {heads.head: heads.count}),
-        *heads.causal(queries, keys),
+        *heads.padding(at.mask, q.size(heads.batch), keys),
+        *heads.added(at.added, {heads.head: heads.count}),
+        *(kept or heads.causal(queries, keys, before)),
     ]
-    y = heads.attended(q, k, v, Scores(masks))
-    results = [y, heads.cached(k, heads.feature), heads.cached(v, heads.value)]
-    if node.output_count > 3:
+    results = [heads.attended(q, k, v, Scores(masks)), *present]
+    if node.gives(3):
         scores = heads.scored(q, k, Scores(masks))
         results.append(in_order(node, scores, heads.batch, heads.head, heads.query, heads.key))
     return results
 
 
-def _three(heads: Heads) -> list[VTensor]:
+def _known_keys(heads: Heads, at: _Inputs) -> int | None:
+    """Return the number of keys that a mask has columns for; None if no mask tells."""
+    for index in (at.mask, at.added):
+        if heads.node.has(index) and heads.node.input(index).ndimensions() > 1:
+            return [*heads.node.input(index).dims.values()][-1]
+    return None
+
+
+def _read_decoder(node: NodeReader) -> list[VTensor]:
+    for name in ("past_present_share_buffer", "output_qk"):
+        node.attribute(name)  # a cache with room has a length; an output is computed if it is used
+    at = _Inputs(bias=10, mask=3, added=4, keys=5, values=6, length=7, beams=9)
+    return _read_multi_head(node, at)
+
+
+def _three(heads: Heads, bias_index: int) -> list[VTensor]:
     """Return queries, keys and values of a MultiHeadAttention.
 
     Each is an input. But input 0 may hold all three, or input 1 keys and values, without a bias;
     keys and values may be those of a cache.
     """
     node, results, start = heads.node, list[VTensor](), 0
-    bias = node.input(3, heads.hidden) if node.has(3) else None
+    bias = node.input(bias_index, heads.hidden) if node.has(bias_index) else None
     rows = [(heads.query, heads.feature), (heads.key, heads.feature), (heads.key, heads.value)]
     for index, (row, last) in enumerate(rows):
         if len(results) == 3:
@@ -157,12 +206,18 @@ def _three(heads: Heads) -> list[VTensor]:
         if not node.has(index):
             raise node.refuse("queries without keys or values")
         rank = node.input(index).ndimensions()
-        if rank == 5 and bias is None:
+        if rank == 5:
             one, pack, part = map(heads.other, ("row", "pack", "part"))
-            x = node.input(index, f"{heads.batch} {one} {heads.head} {pack} {part}")
+            packed = node.input(index, f"{heads.batch} {one} {heads.head} {pack} {part}")
+            width = heads.count * packed.size(part)
             for at, (own, last_one) in enumerate(rows[index:]):
-                names = {one: own, part: last_one}
-                results.append(renamed(node, picked(node, x, pack, at), names))
+                x = renamed(node, picked(node, packed, pack, at), {one: own, part: last_one})
+                if bias is not None:
+                    added = cut(node, bias, heads.hidden, start, start + width)
+                    dims = {heads.head: heads.count, last_one: packed.size(part)}
+                    x = do(node, "BiasAdd", x, node.reshape(added, dims))
+                results.append(x)
+                start += width
         elif rank == 4:
             results.append(node.input(index, f"{heads.batch} {heads.head} {row} {last}"))
         else:
@@ -204,35 +259,46 @@ def _read_grouped(node: NodeReader) -> list[VTensor]:
     heads, groups = Heads(node), int(node.attribute("kv_num_heads", 0))
     if groups < 1 or heads.count < groups or heads.count % groups:
         raise node.refuse(f"{heads.count} heads of queries, {groups} of keys")
-    norms = {14: "q_norm_weight", 15: "k_norm_weight"}
-    refuse(
-        node,
-        {12: "k_scale", 13: "v_scale", 16: "query_seqlens", **norms},
-        sliding_window_cache=0,
-        k_quant_type="NONE",
-        v_quant_type="NONE",
-    )
-    for name in ("kv_cache_bit_width", "qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon"):
+    refuse(node, {14: "q_norm_weight", 15: "k_norm_weight"})
+    for name in ("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon"):
         node.attribute(name)  # of inputs that are refused
     q, k, v = _rows(heads, groups)
     totals, queries = node.constant(6).tolist(), q.size(heads.query)
     total = totals[0] if isinstance(totals, list) else totals
-    prompt = total == queries
-    own = places(node, heads.query, queries, reverse=not prompt)
-    last = node.add(named("Cast")("s64"), node.input(5, heads.batch))
-    own = own if prompt else do(node, "Sub", last, own)
-    turn = bool(node.attribute("rotary_interleaved", 0))
+    padded, past = node.has(16), [_past(heads, index) for index in (3, 4)]
+    if (past[0] is None) != (past[1] is None):
+        raise node.refuse("past keys without values, or values without keys")
+    if padded and (past[0] is None or node.attribute("causal", 1) != 1):
+        raise node.refuse("query_seqlens without past keys, or with causal 0")
+    prompt, last = not padded and total == queries, integer(node, 5, heads.batch)
+    ends = do(node, "Add", last, number(node, 1, "s64"))
+    own = places(node, heads.query, queries, reverse=not (prompt or padded))
+    if padded:
+        own = do(node, "Add", do(node, "Sub", ends, integer(node, 16, heads.batch)), own)
+    elif not prompt:
+        own = do(node, "Sub", last, own)
     if node.attribute("do_rotary", 0):
-        angles = node.input(9, f"{heads.batch} {heads.query}") if node.has(9) else own
-        if node.has(9) and prompt:  # only the first number counts, as in ONNX Runtime
-            first = picked(node, picked(node, angles, heads.batch, 0), heads.query, 0)
-            angles = do(node, "Add", own, first)
-        q, k = (rotated(node, x, 7, angles, turn) for x in (q, k))
+        q, k = _turned(heads, own, prompt, q, k)
     starts = [] if prompt else [picked(node, own, heads.query, 0)]
-    k, v = (_longer(heads, index, heads.keyed(x), total, starts) for index, x in ((3, k), (4, v)))
-    results = [k, v]
-    k, v = (cut(node, x, heads.key, 0, total) if x.size(heads.key) > total else x for x in (k, v))
+    new = [heads.cached(heads.keyed(x), [*x.dims][-1]) for x in (k, v)]
+    new = [codes(heads, 12 + i, x, past[i]) for i, x in enumerate(new)]
     parts = {heads.head: groups, heads.member: heads.count // groups}
+    width, added = int(node.attribute("local_window_size", -1)), heads.added(10, parts)
+    if node.attribute("sliding_window_cache", 0):
+        if past[0] is None or past[1] is None:
+            raise node.refuse("sliding_window_cache without past keys")
+        window = Window(heads, past[0].size(heads.key), width, queries, ends, starts)
+        k, v = (window.staged(p, x) for p, x in zip(past, new, strict=True) if p is not None)
+        results, own, total = [window.latest(x) for x in (k, v)], window.own, k.size(heads.key)
+        added = [window.masked(x, total) for x in added]
+    else:
+        results = [
+            longer(heads, p, x, total, starts, not padded) for p, x in zip(past, new, strict=True)
+        ]
+        k, v = (
+            cut(node, x, heads.key, 0, total) if x.size(heads.key) > total else x for x in results
+        )
+    k, v = (numbers(heads, 12 + i, x, q.dtype) for i, x in enumerate((k, v)))
     q = node.reshape(q, replaced(q, heads.head, parts))
     k, v = (node.reshape(x, replaced(x, heads.head, {**parts, heads.member: 1})) for x in (k, v))
     sink = None
@@ -240,21 +306,29 @@ def _read_grouped(node: NodeReader) -> list[VTensor]:
         sink = node.reshape(node.input(11, heads.head), parts)
     elif node.attribute("smooth_softmax", 0) == 1:
         sink = number(node, 0.0, q.dtype)
-    keep = _kept(heads, total, own, last)
-    softcap = float(node.attribute("softcap", 0.0))
-    by = Scores([*heads.added(10, parts), keep], -inf, softcap, sink)
+    masks = [*added, _kept(heads, total, own, last)]
+    by = Scores(masks, -inf, float(node.attribute("softcap", 0.0)), sink)
     results.insert(0, heads.attended(q, k, v, by))
     if kind := int(node.attribute("qk_output", 0)):
-        x = heads.scored(q, k, by)
-        x = (
-            heads.weights(x, by)
-            if kind == 2
-            else do(node, "Where", keep, x, number(node, 0, x.dtype))
-        )
-        x = in_order(node, x, heads.batch, heads.head, heads.member, heads.query, heads.key)
-        merged = replaced(x, heads.member, {})
-        results.append(node.reshape(x, {**merged, heads.head: heads.count}))
+        results.append(_score_output(heads, heads.scored(q, k, by), by, kind))
     return results
+
+
+def _turned(heads: Heads, own: VTensor, prompt: bool, *both: VTensor) -> list[VTensor]:
+    """Return queries and keys rotated by their places, those of an input or ``own``."""
+    node, turn = heads.node, bool(heads.node.attribute("rotary_interleaved", 0))
+    angles = node.input(9, f"{heads.batch} {heads.query}") if node.has(9) else own
+    if node.has(9) and prompt:  # only the first number counts, as in ONNX Runtime
+        first = picked(node, picked(node, angles, heads.batch, 0), heads.query, 0)
+        angles = do(node, "Add", own, first)
+    return [rotated(node, x, 7, angles, turn) for x in both]
+
+
+def _score_output(heads: Heads, x: VTensor, by: Scores, kind: int) -> VTensor:
+    """Return the output of scores, for ``kind`` 1, or of their weights, for 2."""
+    node, [*_, keep] = heads.node, by.masks
+    x = heads.weights(x, by) if kind == 2 else do(node, "Where", keep, x, number(node, 0, x.dtype))
+    return heads.in_heads(x, heads.query, heads.key)
 
 
 def _rows(heads: Heads, groups: int) -> list[VTensor]:
@@ -274,29 +348,10 @@ def _rows(heads: Heads, groups: int) -> list[VTensor]:
     return [heads.divided(*row) for row in zip(parts, counts, last, strict=True)]
 
 
-def _longer(heads: Heads, index: int, x: VTensor, total: int, starts: list[VTensor]) -> VTensor:
-    """Return keys or values in the order of a cache, with those of the past before them.
-
-    Args:
-        heads: the node's heads.
-        index: the index of the input that is the past.
-        x: the new keys or values.
-        total: the largest number of keys of a text.
-        starts: for each text, the place of the first new one, in a list; none if it is 0.
-    """
-    node, last = heads.node, [*x.dims][-1]
-    x, order = heads.cached(x, last), f"{heads.batch} {heads.head} {heads.key} {last}"
-    past = node.input(index, order) if node.has(index) else None
-    size, new = 0 if past is None else past.size(heads.key), x.size(heads.key)
-    if total > size and total != size + new:
-        raise node.refuse(f"{total} keys, {size} of them from the past and {new} new ones")
-    if past is None or (size <= new and total == new):
-        return x
-    if past.dtype != x.dtype:
-        raise node.refuse(f"past keys or values of type {past.dtype}, new ones of {x.dtype}")
-    if total > size:
-        past = node.add(named("Pad")((heads.key,), (0, new)), past)
-    return node.add(named("TensorScatter")(heads.key, heads.batch), past, x, *starts)
+def _past(heads: Heads, index: int) -> VTensor | None:
+    """Return input ``index``, past keys (3) or values (4); None if it is absent."""
+    last = heads.feature if index == 3 else heads.value
+    return heads.past(index, last) if heads.node.has(index) else None
 
 
 def _kept(heads: Heads, total: int, own: VTensor, last: VTensor) -> VTensor:
@@ -328,7 +383,8 @@ SPELLINGS = [
     for name, read, names, rank in (
         ("Attention", _read_attention, *_THREE),
         ("QAttention", _read_quantized, *_THREE),
-        ("MultiHeadAttention", _read_multi_head, *_THREE),
+        ("MultiHeadAttention", lambda node: _read_multi_head(node, _Inputs()), *_THREE),
+        ("DecoderMaskedMultiHeadAttention", _read_decoder, *_THREE),
         ("GroupQueryAttention", _read_grouped, *_THREE),
         ("RotaryEmbedding", _read_rotary, same_names, rank_of_x),
     )

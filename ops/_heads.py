@@ -89,12 +89,16 @@ class Scores(NamedTuple):
         masked: the score that replaces one that is not kept.
         softcap: the bound of scaled products; 0 means none.
         sink: a score, by head, of a key without a value; None if there is none.
+        scale: the factor of products; None means that of the node, or of the size of a head.
+        zero: whether a query without keys has weights of 0; else, they are NaN.
     """
 
     masks: Sequence[VTensor] = ()
     masked: float = LOWEST
     softcap: float = 0.0
     sink: VTensor | None = None
+    scale: float | None = None
+    zero: bool = False
 
 
 class Heads:
@@ -106,21 +110,23 @@ class Heads:
 
     Args:
         node: the node.
+        names: ``batch``, ``query``, ``hidden`` and other names of the output; by default, the
+            output has these three.
     """
 
-    def __init__(self, node: NodeReader) -> None:
-        out = node.output_names()
-        if len(out) != 3:
+    def __init__(self, node: NodeReader, names: Sequence[str] = ()) -> None:
+        out = names or node.output_names()
+        if len(out) < 3 or (len(out) > 3 and not names):
             raise node.refuse(f"its output has {len(out)} dims; expected 3")
-        self.node = node
-        self.batch, self.query, self.hidden = out
+        self.node, self._taken = node, tuple(out)
+        self.batch, self.query, self.hidden, *_ = out
         new = map(self.other, ("head", "member", "key", "feature", "value"))
         self.head, self.member, self.key, self.feature, self.value = new
         self.count = int(node.attribute("num_heads", 0))
 
     def other(self, name: str) -> str:
         """Return ``name``, changed if a dim of the output has it."""
-        return fresh(name, (self.batch, self.query, self.hidden))
+        return fresh(name, self._taken)
 
     def divided(self, x: VTensor, count: int, last: str) -> VTensor:
         """Return ``x`` with its last dim divided into ``count`` heads and the dim ``last``."""
@@ -138,6 +144,10 @@ class Heads:
         """Return keys or values with their dims declared in the order of a cache."""
         return in_order(self.node, x, self.batch, self.head, self.key, last)
 
+    def past(self, index: int, last: str) -> VTensor:
+        """Return input ``index``, keys or values of a cache, whose last dim is ``last``."""
+        return self.node.input(index, f"{self.batch} {self.head} {self.key} {last}")
+
     def scale(self, q: VTensor) -> float:
         """Return the attribute ``scale``; if it is absent or 0, that for the features of ``q``."""
         return float(self.node.attribute("scale", 0.0)) or 1 / sqrt(q.size(self.feature))
@@ -149,7 +159,8 @@ class Heads:
             index: the index of the input: numbers of keys; or truth values for keys, or for queries
                 and keys.
             texts, keys: the numbers of texts and of keys.
-            starts: whether the places of first keys may come after the numbers of keys.
+            starts: whether the places of first keys may come after the numbers of keys, and truth
+                values in one column hide nothing.
         """
         node, value = self.node, float(self.node.attribute("mask_filter_value", -10000.0))
         if not node.has(index):
@@ -165,6 +176,8 @@ class Heads:
             if starts and x.size(self.batch) == 2 * texts:
                 first = cut(node, x, self.batch, texts, 2 * texts)
                 keep = do(node, "And", keep, do(node, "GreaterOrEqual", at, first))
+        elif starts and x.ndimensions() == 2 and [*x.dims.values()][1] == 1:
+            return []
         elif x.ndimensions() in (2, 3):
             x = node.input(index, " ".join(names if x.ndimensions() == 3 else names[::2]))
             if x.size(self.key) != keys:
@@ -174,16 +187,18 @@ class Heads:
             raise node.refuse(f"input {index}, a mask of {x.ndimensions()} dims")
         return [do(node, "Where", keep, number(node, 0.0, "f32"), number(node, value, "f32"))]
 
-    def causal(self, queries: int, keys: int) -> list[VTensor]:
+    def causal(self, queries: int, keys: int, before: int) -> list[VTensor]:
         """Return a mask, in a list, of keys up to each query; none if all keys count.
 
-        The last query is at the place of the last key.
+        The first query is at the place of key ``before``, the number of keys of the past.
         """
-        if self.node.attribute("unidirectional", 0) != 1 or queries == 1:
+        if self.node.attribute("unidirectional", 0) != 1 or keys <= before + 1:
             return []
+        if keys > before + queries:  # ONNX Runtime's last query sees all keys, the others do not
+            raise self.node.refuse(f"unidirectional from {queries} queries to {keys} keys")
         shape = ((self.query, queries), (self.key, keys))
         ones = self.node.add(named("Expand")(shape), number(self.node, True, "bool"))
-        op = named("Trilu")(self.query, self.key, keys - queries, upper=False)
+        op = named("Trilu")(self.query, self.key, before, upper=False)
         return [self.node.add(op, ones)]
 
     def added(self, index: int, heads: Mapping[str, int]) -> list[VTensor]:
@@ -199,21 +214,36 @@ class Heads:
 
     def attended(self, q: VTensor, k: VTensor, v: VTensor, by: Scores) -> VTensor:
         """Return the means of values, with the heads merged again: the node's output."""
+        return self.merged(self.means(q, k, v, by))
+
+    def means(self, q: VTensor, k: VTensor, v: VTensor, by: Scores) -> VTensor:
+        """Return the means of values."""
         node = self.node
         if by.softcap or by.sink is not None:
             weights = self.weights(self.scored(q, k, by), by)
-            y = node.add(named("MatMul")(self.key), weights, v)
-        else:
-            op = named("Attention")(self.feature, self.key, self.scale(q), by.masked)
-            y = node.add(op, q, k, v, *by.masks)
-        y = in_order(node, y, self.batch, self.query, self.head, self.member, self.value)
+            y: VTensor = node.add(named("MatMul")(self.key), weights, v)
+            return y
+        scale = self.scale(q) if by.scale is None else by.scale
+        op = named("Attention")(self.feature, self.key, scale, by.masked, by.zero)
+        return node.add(op, q, k, v, *by.masks)
+
+    def merged(self, y: VTensor) -> VTensor:
+        """Return means of values with ``hidden`` in place of the dims of heads and ``value``."""
+        y = in_order(self.node, y, self.batch, self.query, self.head, self.member, self.value)
         rows = {dim: y.size(dim) for dim in (self.batch, self.query)}
-        return node.reshape(y, {**rows, self.hidden: prod([*y.dims.values()][2:])})
+        return self.node.reshape(y, {**rows, self.hidden: prod([*y.dims.values()][2:])})
+
+    def in_heads(self, x: VTensor, *dims: str) -> VTensor:
+        """Return ``x`` as batch, heads with their members, and ``dims``."""
+        x = in_order(self.node, x, self.batch, self.head, self.member, *dims)
+        count = x.size(self.head) * x.size(self.member)
+        return self.node.reshape(x, {**replaced(x, self.member, {}), self.head: count})
 
     def scored(self, q: VTensor, k: VTensor, by: Scores) -> VTensor:
         """Return the scores of queries and keys: what the softmax takes."""
         node, times = self.node, named("Times")
-        x = node.add(times(self.scale(q)), node.add(named("MatMul")(self.feature), q, k))
+        scale = self.scale(q) if by.scale is None else by.scale
+        x = node.add(times(scale), node.add(named("MatMul")(self.feature), q, k))
         if by.softcap:
             x = do(node, "Tanh", node.add(times(1 / by.softcap), x))
             x = node.add(times(by.softcap), x)
@@ -228,7 +258,11 @@ class Heads:
         """Return the softmax of scores, without the weight of the sink."""
         node, softmax = self.node, named("Softmax")((self.key,))
         if by.sink is None:
-            return node.add(softmax, scores)
+            weights = node.add(softmax, scores)
+            if not by.zero:
+                return weights
+            zero = number(node, 0, weights.dtype)
+            return do(node, "Where", do(node, "IsNaN", weights), zero, weights)
         one = node.add(named("Expand")(tuple({**scores.dims, self.key: 1}.items())), by.sink)
         one = in_order(node, one, *scores.dims)
         weights = node.add(softmax, node.add(named("Concat")(self.key), scores, one))

@@ -12,6 +12,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._attention_nodes import SPELLINGS
+from ops._attention_standard import STANDARD
 from ops._places import one_output
 from ptensor import PTensor
 from vtensor.language.dims import broadcast, is_one
@@ -66,7 +67,7 @@ def _cost(op: Attention, q: VTensor, k: VTensor, v: VTensor, *more: VTensor) -> 
             "masks must have dims of the products of q and k, in their sizes or of size 1",
         ),
     ],
-    onnx=SPELLINGS,
+    onnx=[*STANDARD, *SPELLINGS],
     traits=[Cost(_cost)],
 )
 class Attention:
@@ -100,8 +101,8 @@ class Attention:
     'f32 N=1 head=12 query=5 V=64'
 
     Source: ONNX operator Attention, opset 23; Vaswani et al., Attention Is All You Need, 2017. ONNX
-    Runtime operators Attention, QAttention, MultiHeadAttention, GroupQueryAttention and
-    RotaryEmbedding are read as this and operators before and after it.
+    Runtime operators Attention, QAttention, MultiHeadAttention, DecoderMaskedMultiHeadAttention,
+    GroupQueryAttention and RotaryEmbedding are read as this and operators before and after it.
     """
 
     over: str = param()

@@ -69,6 +69,8 @@ def _scaled(op_type: str, since: int, runtimes: str) -> list[Spelling]:
         op = named(op_type)(dims_from(node, x, -1), epsilon(node))
         outputs: Any = node.add(op, x, _parameter(node, 1, x))
         y, *statistics = outputs if isinstance(outputs, tuple) else (outputs,)
+        if not statistics and node.gives(1):
+            statistics = [_inverse(node, x, op)]
         biased = node.has(2)
         return [
             node.add(named("BiasAdd")(), y, _parameter(node, 2, x)) if biased else y,
@@ -86,6 +88,14 @@ def _scaled(op_type: str, since: int, runtimes: str) -> list[Spelling]:
         Spelling(op_type, since, read, _names, write=write, ahead=LAYERS.get(op_type)),
         Spelling(runtimes, 1, read, _names, until=until, rank=rank_of_x),
     ]
+
+
+def _inverse(node: NodeReader, x: VTensor, op: Any) -> VTensor:
+    """Return the factor of a normalization by the mean square: 1 / sqrt(E[x^2] + epsilon)."""
+    square = node.add(named("Mean")(op.axes), node.add(named("Mul")(), x, x))
+    epsilon_of = node.made(np.array(op.epsilon, numpy_dtype(x.dtype)), ())
+    root = node.add(named("Sqrt")(), node.add(named("Add")(), square, epsilon_of))
+    return node.add(named("Reciprocal")(), root)
 
 
 def _image_names(node: Naming) -> None:
@@ -146,10 +156,13 @@ def _skip(op_type: str, name: str, bias: int) -> Spelling:
     def read(node: NodeReader) -> list[VTensor]:
         x = biased(node, biased(node, node.input(0), bias), 1)  # libraries fuse a bias first
         by = float(node.attribute("epsilon", 1e-12))
-        result: Any = node.add(named(name)((node.axis(-1, x),), by), x, _parameter(node, 2, x))
+        op = named(name)((node.axis(-1, x),), by)
+        result: Any = node.add(op, x, _parameter(node, 2, x))
         y, *statistics = result if isinstance(result, tuple) else (result, x, x)
-        if not isinstance(result, tuple) and (node.output_names(1) or node.output_names(2)):
-            raise node.refuse("outputs 1 and 2 are for training, and not computed")
+        if not isinstance(result, tuple) and node.gives(1):
+            raise node.refuse("output 1, the mean, is not computed, as in ONNX Runtime")
+        if not isinstance(result, tuple) and node.gives(2):
+            statistics[1] = _inverse(node, x, op)
         if bias > 3 and node.has(3):
             y = node.add(named("BiasAdd")(), y, _parameter(node, 3, x))
         return [y, *statistics, x]

@@ -13,16 +13,16 @@ import typer
 
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
+from eval.figures.cells import MIX, batch_groups, groups
+from eval.figures.cells import measure as measure_cells
 from eval.figures.latency import ends_of
 from eval.figures.paper import paper
-from eval.figures.timing import Gain, batch_groups, gain, groups, mean_gain
-from eval.figures.timing import measure as measure_groups
+from eval.figures.timing import Gain, gain, mean_gain
 from eval.figures.timing import table as timings
 from eval.markdown import percent, picture, table, told
 
 NAME = "timings"
 TITLE = "Gain over batch sizes (Fig. 15)"
-MIX = "tensorflow"
 
 
 def measure(scope: Scope, store: Store) -> None:
@@ -37,7 +37,7 @@ def measure(scope: Scope, store: Store) -> None:
         and group.cap in scope.batch_caps
         and group.network in scope.batch_networks
     ]
-    measure_groups(scope, store, [*first, *batch_groups(scope)])
+    measure_cells(scope, store, [*first, *batch_groups(scope)])
 
 
 Gains = dict[str, dict[int, Gain | None]]

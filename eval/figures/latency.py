@@ -19,17 +19,10 @@ import typer
 
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, selecting
+from eval.figures.cells import groups
+from eval.figures.cells import measure as measure_cells
 from eval.figures.paper import paper
-from eval.figures.timing import (
-    INEXACT,
-    INNER,
-    MIXES,
-    Gain,
-    gain,
-    groups,
-    mean_gain,
-)
-from eval.figures.timing import measure as measure_groups
+from eval.figures.timing import INEXACT, INNER, MIXES, Gain, gain, mean_gain
 from eval.figures.timing import table as timings
 from eval.markdown import milliseconds, percent, picture, table, told
 from eval.networks import NAMES
@@ -41,8 +34,8 @@ TITLE = "Latency (Fig. 11)"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the groups of engines at batch size 1 of which the store lacks a row."""
-    measure_groups(scope, store, groups(scope))
+    """Measure the cells of batch size 1 of which the store lacks a row."""
+    measure_cells(scope, store, groups(scope))
 
 
 def section(store: Store) -> Iterator[str]:

@@ -2,8 +2,9 @@
 
 ``python -m eval.models_shipped`` downloads the packages of ``packages.py``, and runs each ONNX
 model in them in VTensor, through its interface of ONNX Runtime, and in ONNX Runtime, on the same
-random inputs and two threads. *ratio* is VTensor's time divided by ONNX Runtime's, the median of
-pairs of neighbouring runs; where other programs run meanwhile, it is rough.
+random inputs and two threads. *nearer* means that answers differ, and that VTensor is nearer to
+float64 at the first value on which they do. *ratio* is VTensor's time divided by ONNX Runtime's,
+the median of pairs of neighbouring runs; where other programs run meanwhile, it is rough.
 """
 
 from __future__ import annotations

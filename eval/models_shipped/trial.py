@@ -53,9 +53,10 @@ def main(file: str) -> None:
 def tried(file: str) -> Row:
     """Return the row of a model.
 
-    ``outcome`` is ``runs``, ``differs``, ``refused`` (by VTensor, with ``stage`` and ``reason``),
-    ``random`` if ONNX Runtime does not repeat its own outputs, or ``not tried`` if ONNX Runtime
-    cannot run it on any inputs that are tried.
+    ``outcome`` is ``runs``, ``differs``, ``nearer`` (it differs, and at the first value on which
+    the engines disagree, VTensor is nearer to a run in float64), ``refused`` (by VTensor, with
+    ``stage`` and ``reason``), ``random`` if ONNX Runtime does not repeat its own outputs, or
+    ``not tried`` if ONNX Runtime cannot run it on any inputs that are tried.
     """
     try:
         theirs = _session(onnxruntime, file)
@@ -80,8 +81,9 @@ def tried(file: str) -> Row:
     row |= {"outcome": "runs", "error": worst if np.isfinite(worst) else None}
     for name, one in zip(names, found, strict=True):
         if one.beyond:
-            judged = _judged(file, feeds, name, tolerance)
-            row |= {"outcome": "differs", "reason": f"{name}: {one}{judged}"}
+            judged, nearer = _judged(file, feeds, name, tolerance)
+            outcome = "nearer" if nearer == "vtensor" else "differs"
+            row |= {"outcome": outcome, "reason": f"{name}: {one}{judged}"}
             break
     return {**row, **_times(lambda: mine.run(None, feeds), lambda: theirs.run(None, feeds))}
 
@@ -92,18 +94,21 @@ def _is_quantised(file: str) -> bool:
     return any(word in node.op_type for node in nodes for word in ("Quant", "QLinear", "Integer"))
 
 
-def _judged(file: str, feeds: Mapping[str, Array], output: str, tolerance: float) -> str:
-    """Return the first value on which the engines disagree, and which is nearer to float64.
+def _judged(
+    file: str, feeds: Mapping[str, Array], output: str, tolerance: float
+) -> tuple[str, str]:
+    """Return a text on the first value on which the engines disagree, and the engine that is nearer
+    to float64 there.
 
-    Empty if they agree in a model that has no other output.
+    Both are empty if they agree in a model that has no other output.
     """
     path = Path(file)
     engines = Engines({}, LoadOptions(True, None, path.parent), THREADS)
     found = Search(Parts(path), engines, feeds, tolerance, 1.0, lambda _: None).first(output)
     if found is None:
-        return ""
+        return "", ""
     nearer = "unknown" if found.judgement is None else found.judgement.nearer
-    return f"; first at {found.value}, nearer to float64: {nearer}"
+    return f"; first at {found.value}, nearer to float64: {nearer}", nearer
 
 
 def _session(engine: Any, file: str) -> Any:

@@ -73,6 +73,17 @@ def test_refusals_and_differences_have_reasons(
     assert row.get("stage") == ("Session()" if outcome == "refused" else None)
 
 
+@pytest.mark.parametrize(("engine", "outcome"), [("vtensor", "nearer"), ("with", "differs")])
+def test_a_difference_counts_for_the_engine_that_is_nearer_to_float64(
+    file: str, monkeypatch: pytest.MonkeyPatch, engine: str, outcome: str
+) -> None:
+    monkeypatch.setattr(ort, "InferenceSession", Wrong)
+    monkeypatch.setattr(trial, "_judged", lambda *_: ("; first at y", engine))
+    row = tried(file)
+    assert row["outcome"] == outcome
+    assert row["reason"].endswith("; first at y")
+
+
 def test_what_onnx_runtime_cannot_run_is_not_tried(tmp_path: Path) -> None:
     (tmp_path / "no.onnx").write_bytes(b"no model")
     assert tried(str(tmp_path / "no.onnx"))["outcome"] == "not tried"

@@ -14,8 +14,8 @@ from tests.frontends.support import Array, agree, f32, model, run_once, runtime
 from vtensor import load_onnx
 from vtensor.errors import ModelError, SegmentsNeededError, UnsupportedOperatorError
 
-ATTENTION = """g (float[2, s, 24] q, float[2, 5, 24] k) => (float[2, s, 24] y) {
-    [att] y = Attention<q_num_heads = 3, kv_num_heads = 3>(q, k, k) }"""
+ROTARY = """g (float[2, s, 24] q, float[2, s, 4] k) => (float[2, s, 24] y) {
+    [turn] y = RotaryEmbedding<num_heads = 3>(q, k, k) }"""
 LOSS = """g (float[3, 4] x, int64[3] t) => (float y, float[3, 4] z) {
     [l] y, z = SoftmaxCrossEntropyLoss<ignore_index = 2>(x, t) }"""
 CROP = """g (float[2, 3, 4] x, int64[2] s) => (float[a, b, c] y) {
@@ -33,11 +33,11 @@ def local(graph: str, *functions: str, opset: int = 17) -> ModelProto:
 @pytest.mark.parametrize(
     ("text", "opset", "feeds"),
     [
-        (ATTENTION, 23, {"q": f32(2, 4, 24), "k": f32(2, 5, 24, seed=1)}),
+        (ROTARY, 23, {"q": f32(2, 4, 24), "k": f32(2, 4, 4, seed=1)}),
         (LOSS, 13, {"x": f32(3, 4), "t": np.array([0, 2, 3])}),  # its body calls another one
         (CROP, 18, {"x": f32(2, 3, 4), "s": np.array([2, 6])}),
     ],
-    ids=["attention", "loss", "crop"],
+    ids=["rotary", "loss", "crop"],
 )
 def test_a_body_gives_what_the_function_says(
     text: str, opset: int, feeds: dict[str, Array]
@@ -46,10 +46,10 @@ def test_a_body_gives_what_the_function_says(
 
 
 def test_nodes_and_values_are_named_after_the_node_that_called() -> None:
-    graph = load_onnx(model(ATTENTION, 23), shapes={"q": (2, 4, 24)})
+    graph = load_onnx(model(ROTARY, 23), shapes={"q": (2, 4, 24), "k": (2, 4, 4)})
     assert len(graph.nodes) > 10
-    assert all(node.name.startswith("att/") for node in graph.nodes.values())
-    assert all(name in "qky" or name.startswith("att/") for name in graph.values)
+    assert all(node.name.startswith("turn/") for node in graph.nodes.values())
+    assert all(name in "qky" or name.startswith("turn/") for name in graph.values)
 
 
 def test_a_models_own_functions_nest_and_keep_their_attributes_and_opsets() -> None:

@@ -236,6 +236,10 @@ class Reader:
         """Number of outputs that the node lists, unused ones included."""
         return len(self.node.proto.output)
 
+    def gives(self, index: int) -> bool:
+        """Return whether the node has output ``index``."""
+        return index < self.output_count and bool(self.node.proto.output[index])
+
     def add(self, op: object, *inputs: VTensor) -> Any:
         """Add an operator, and return its output, or a tuple if it has several."""
         return self._add(op, inputs)

@@ -63,6 +63,9 @@ class NodeReader(Protocol):
     def output_count(self) -> int:
         """The number of outputs that the node lists, unused ones included."""
 
+    def gives(self, index: int) -> bool:
+        """Return whether the node has output ``index``."""
+
     def add(self, op: object, *inputs: VTensor) -> VTensor:
         """Add an operator to the graph and return its output; a tuple if it has several."""
 

@@ -120,7 +120,9 @@ def assert_equal(row: Node, expected: list[Array], outputs: list[Array]) -> None
     for wanted, output in zip(expected, outputs, strict=True):
         assert (output.dtype, output.shape) == (wanted.dtype, wanted.shape)
         error = np.abs(output.astype("f8") - wanted.astype("f8")).max(initial=0)
-        assert error <= row.off * (np.abs(wanted).max() if wanted.dtype == np.float32 else 1)
+        assert error <= row.off * (
+            np.abs(wanted).max(initial=0) if wanted.dtype == np.float32 else 1
+        )
 
 
 def assert_as_onnx_runtime(row: Node) -> None:

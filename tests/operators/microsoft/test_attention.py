@@ -68,6 +68,9 @@ NODES = [
     attention(W, BIAS, None, None, some(N, 1, S, S)),
     attention(some(5, 16), some(16), qkv_hidden_sizes=[HIDDEN, HIDDEN, 4]),
     attention(W, BIAS, np.zeros((N, S), "i4"), **HIDE),
+    attention(W, BIAS, np.zeros((N, 1), "i4"), **HIDE),
+    attention(W, BIAS, np.zeros((1, 1), "i4"), PAST, outputs=BOTH, unidirectional=1),
+    attention(W, BIAS, None, PAST, None, np.array(5, "i4"), outputs=BOTH),
     integers(scale(0.02), scale(0.01), MASKS[0], np.array(120, "u1"), **HIDE),
     integers(
         scale(0.02),
@@ -83,6 +86,7 @@ NODES = [
     several(Q, K, V),
     several(Q, K, some(N, S, 10), some(2 * HIDDEN + 10), outputs=THREE),
     several(Q, K, V, unidirectional=1, scale=0.3),
+    several(Q, some(N, 3, HIDDEN), some(N, 3, HIDDEN, seed=4), unidirectional=1),
     several(Q, some(N, 7, HIDDEN), some(N, 7, HIDDEN, seed=4), outputs=THREE),
     several(Q, some(N, H, 7, F), some(N, H, 7, F, seed=4), BIAS),
     *(several(Q, K, V, None, mask, **HIDE) for mask in MASKS),
@@ -110,7 +114,52 @@ NODES = [
 ]
 
 
-@pytest.mark.parametrize("row", NODES, ids=str)
+#: Queries, keys and values of ONNX's Attention, in heads and as rows, and a past.
+APART = some(2, 6, 4, 8), some(2, 2, 5, 8), some(2, 2, 5, 6)
+ROWS = some(2, 4, 48), some(2, 5, 16), some(2, 5, 12)
+BEFORE = some(2, 2, 7, 8, seed=3), some(2, 2, 7, 6, seed=4)
+COUNTS = np.array([3, 5], "i8")
+IN_HEADS: dict[str, Any] = {"q_num_heads": 6, "kv_num_heads": 2}
+onnx_attention = partial(fused, "Attention", fed=7, domain="")
+at = partial(onnx_attention, onnx=25)
+STANDARD = [
+    *(
+        row
+        for opset in (23, 24, 25)
+        for row in (
+            onnx_attention(*ROWS, onnx=opset, **IN_HEADS),
+            onnx_attention(*APART, some(4, 5), onnx=opset, scale=0.3, softmax_precision=1),
+            onnx_attention(
+                *(*ROWS, some(2, 6, 4, 12), *BEFORE),
+                onnx=opset,
+                outputs=THREE,
+                is_causal=1,
+                **IN_HEADS,
+            ),
+        )
+    ),
+    at(*APART, some(6, 4, 5)),
+    at(*APART, some(2, 1, 4, 5) > -1, is_causal=1),
+    at(*APART, some(4, 3) > -1),
+    at(*APART, some(4, 3)),
+    *(
+        at(
+            *(*APART, some(4, 5)),
+            outputs=("y", "", "", "qk"),
+            qk_matmul_output_mode=mode,
+            softcap=2.0,
+        )
+        for mode in range(4)
+    ),
+    at(*APART, some(4, 5), None, None, COUNTS),
+    at(*APART, None, None, None, COUNTS, is_causal=1),
+    at(*APART, None, None, None, COUNTS, left_window_size=0, right_window_size=0),
+    at(*APART, left_window_size=1, right_window_size=1),
+    at(*APART, None, *BEFORE, outputs=THREE, left_window_size=2, is_causal=1),
+]
+
+
+@pytest.mark.parametrize("row", [*NODES, *STANDARD], ids=str)
 def test_values_are_those_of_onnx_runtime(row: Node) -> None:
     assert_as_onnx_runtime(row)
 
@@ -192,12 +241,13 @@ def test_grouped_queries_are_those_of_onnx_runtime(row: Node) -> None:
         assert_equal(row, *own)
 
 
-def test_packed_heads_are_those_of_separate_inputs() -> None:
+@pytest.mark.parametrize("bias", [None, BIAS])
+def test_packed_heads_are_those_of_separate_inputs(bias: Array | None) -> None:
     """ONNX Runtime packs them for other devices only."""
     q, k, v = (x.reshape(N, S, H, F) for x in (Q, K, V))
-    expected = found(several(Q, K, V))
-    for own in ((np.stack([q, k, v], 3),), (Q, np.stack([k, v], 3))):
-        row = several(*own)
+    expected = found(several(Q, K, V, bias))
+    for own in ((np.stack([q, k, v], 3), None), (Q, np.stack([k, v], 3))):
+        row = several(*own, None, bias)
         assert_equal(row, expected, found(row))
 
 
@@ -213,11 +263,9 @@ REFUSED = [
     (several(Q, K, V, None, np.array([2, 3, 1], "i4")), "for 2 texts"),
     (several(Q, K, V, None, None, None, PAST[0]), "past keys without values"),
     (several(Q), "queries without keys or values"),
-    (several(Q, K, V, None, None, None, *PAST, np.array([3], "i4")), "past_sequence_length"),
     (several(Q, some(N, 7, HIDDEN), some(N, 7, HIDDEN), unidirectional=1), "unidirectional"),
     (grouped(1, 5, 7, [5, 5]), "7 keys, 5 of them from the past"),
-    (grouped(4, None, 4, [3, 3], sliding_window_cache=1), "sliding_window_cache is 1"),
-    (grouped(4, None, 4, [3, 3], k_quant_type="PER_TENSOR"), "k_quant_type is PER_TENSOR"),
+    (grouped(4, None, 4, [3, 3], more=(None,) * 7 + (some(16), some(16))), "q_norm_weight"),
     (
         grouped(4, None, 4, [3, 3], causal=0, local_window_size=2),
         "local_window_size 2 with causal 0",

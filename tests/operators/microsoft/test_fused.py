@@ -142,6 +142,7 @@ NODES = [
     ),
     fused("SkipLayerNormalization", TEXT, TEXT + 1, LAST, outputs=ALL),
     fused("SkipLayerNormalization", some(6, 8), some(6, 8, seed=1), LAST),
+    fused("SkipSimplifiedLayerNormalization", TEXT, TEXT + 1, LAST, outputs=("y", "", "inverse")),
     *(
         fused(
             "SkipSimplifiedLayerNormalization",
@@ -165,7 +166,7 @@ NODES = [
                 ("LayerNormalization", (LAST, LAST + 1), ("y",), {}),
                 ("LayerNormalization", (some(3, 8),), ALL[:3], {"axis": 1}),
                 ("SimplifiedLayerNormalization", (LAST,), ("y",), {}),
-                ("SimplifiedLayerNormalization", (some(3, 8),), ("y",), {"axis": 1}),
+                ("SimplifiedLayerNormalization", (some(3, 8),), ("y", "inverse"), {"axis": 1}),
             ],
         )
     ),
@@ -221,11 +222,7 @@ REFUSED = [
     (fused("FusedGemm", A, B, activation="Elu"), "expected alpha"),
     (fused("Gelu", A, approximate="tanh"), "attribute 'approximate' is unknown"),
     (fused("BiasSplitGelu", some(2, 7), some(7)), "no two halves"),
-    (fused("SkipSimplifiedLayerNormalization", TEXT, TEXT, LAST, outputs=ALL), "for training"),
-    (
-        fused("SimplifiedLayerNormalization", TEXT, LAST, outputs=("y", "inverse"), domain=""),
-        "not computed",
-    ),
+    (fused("SkipSimplifiedLayerNormalization", TEXT, TEXT, LAST, outputs=ALL), "the mean"),
     (
         fused("Conv", IMAGE, KERNEL, domain="com.microsoft.nchwc"),
         "optimise the model at ORT_ENABLE_EXTENDED",

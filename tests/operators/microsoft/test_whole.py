@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tests.frontends.support import runtime
 from tests.operators.harness import Array
-from tests.operators.microsoft import test_attention, test_fused
+from tests.operators.microsoft import test_attention, test_caches, test_fused
 from tests.operators.microsoft.nodes import DOMAIN
 from vtensor import Session
 from vtensor.language.operators import OPERATORS
@@ -205,7 +205,7 @@ def test_a_decoder_step_is_specialised_for_each_length_of_the_past() -> None:
 
 
 def test_every_operator_is_compared() -> None:
-    rows = [*test_fused.NODES, *test_attention.NODES, *test_attention.GROUPED]
+    rows = [*test_fused.NODES, *test_attention.NODES, *test_attention.GROUPED, *test_caches.NODES]
     visited = {f"{row.domain}::{row.op_type}".removeprefix("::") for row in rows}
     files = ("activations", "attention", "convolution", "matmul", "normalizations", "pooling")
     spelled = {
