@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, Requests, copies
 from vtensor.runtime.execution.trim import trim_memory
 from vtensor.runtime.planning.options import Options
-from vtensor.runtime.planning.source import Source
+from vtensor.runtime.planning.source import Source, no_output
 from vtensor.runtime.planning.store import PlanStore
 from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage.budget import memory_errors, ran_out
@@ -44,11 +44,13 @@ from vtensor.storage.inputs import (
 )
 
 if TYPE_CHECKING:
+    from ptensor.layout import Layout
     from vtensor.frontends.onnx import Model
     from vtensor.language.graph import Graph
     from vtensor.runtime.execution.binding import Binding
     from vtensor.runtime.execution.direct import DirectRequest
     from vtensor.runtime.execution.repeat import Repeated, Turns
+    from vtensor.runtime.lock.lock_file import Lock
     from vtensor.runtime.planning.keys import PlanKey
     from vtensor.runtime.segments import Segments
 
@@ -56,12 +58,45 @@ if TYPE_CHECKING:
 #: length of what a loop collects.
 MOST_PART_PLANS = 512
 
+#: Plans, each with a function that runs it and writes the begin and end of each step to an array.
+TimedParts = list[tuple[Plan, Callable[[Array], object]]]
+
 #: The errors of a run that may be due to wrong inputs in the model's cache entry.
 WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
 
 #: The most sets of overridden initializers (constants given as inputs) for which a session keeps
 #: plans: the last used ones.
 MAX_OVERRIDDEN = 8
+
+
+def _renamed(
+    layouts: Mapping[str, Layout], ports: Sequence[Port], others: Sequence[Port]
+) -> dict[str, Layout]:
+    """Return layouts of ports, by name, in the dims of other ports of the same names.
+
+    Args:
+        layouts: layouts in the dims of ``ports``, by the port's name.
+        ports, others: the ports; a name may be missing among either.
+    """
+    by_name = {port.name: port for port in ports}
+    renamed = {}
+    for other in others:
+        layout, port = layouts.get(other.name), by_name.get(other.name)
+        if layout is not None and layout.is_any:
+            renamed[other.name] = layout
+        elif layout is not None and port is not None:
+            rank = len(layout.dims)
+            dims = zip(port.of_rank(rank).dims, other.of_rank(rank).dims, strict=True)
+            renamed[other.name] = layout.rename(dict(dims))
+    return renamed
+
+
+def timed_parts(run: Callable[[], object]) -> TimedParts:
+    """Call ``run``, and return ``Runner.timed_parts`` of each part that runs meanwhile."""
+    from vtensor.runtime.segments import feeds_of
+
+    leaves = [(part, feed) for part, feed in feeds_of(run).items() if part._segments is None]
+    return [row for part, (names, arrays) in leaves for row in part.timed_parts(arrays, names)]
 
 
 class _ThreadState(threading.local):
@@ -78,10 +113,12 @@ class Runner:
         options: the options of plans.
         workspace: the executor and memory that plans share.
         declared: True makes the plan for the declared sizes now if all of them are known.
-        most: the most plans in memory; None is that of ``PlanStore``.
+        whole: the runner of the model of which the network is a segment; None for the model itself.
+        name: the name of the segment; empty for the model itself.
 
     Attributes:
         inputs, outputs: the ports of a run.
+        name: the name of the segment.
         plans: the store of plans; None after ``close``.
     """
 
@@ -91,12 +128,15 @@ class Runner:
         options: Options,
         workspace: Workspace,
         declared: bool = True,
-        most: int | None = None,
+        whole: Runner | None = None,
+        name: str = "",
     ) -> None:
         self.inputs, self.outputs = source.inputs, source.outputs
         self._options, self._making = options, OwnLock()
+        self.name, self._whole = name, whole or self
         self.executor, self.workspace = workspace.executor, workspace
         cache = SavedPlans.of(source, options, workspace)
+        most = None if whole is None else MOST_PART_PLANS
         self.plans: PlanStore | None = PlanStore(source, options, workspace, cache, most)
         self._requests = Requests()
         self._recent: Request | None = None  # the one that ran last
@@ -163,6 +203,28 @@ class Runner:
         self._thread.last_run = self._last_run = plan, self.copied
         return plan
 
+    def timed_parts(
+        self, inputs: Mapping[str, object], outputs: Sequence[str] | None = None
+    ) -> TimedParts:
+        """Run once, and return the plan of each segment that has run, with a function that runs the
+        segment on the same arrays again.
+
+        The function's argument receives the begin and the end of each step, in nanoseconds. Plans
+        are no longer provisional. The body of a loop runs once.
+
+        Args:
+            inputs: the arrays, by name.
+            outputs: the names of the wanted outputs; None is all.
+        """
+        self.run(outputs, inputs)
+        if (other := self._overridden(inputs)) is not None:
+            return other.timed_parts(inputs, outputs)
+        if self._segments is None:
+            self.settled()
+            self.run(outputs, inputs)
+            return [(self.plan, lambda times: self.run(outputs, inputs, times=times))]
+        return timed_parts(lambda: self.run(outputs, inputs))
+
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
         """Return the graph before any pass, and the options, that a plan was made of.
 
@@ -172,12 +234,32 @@ class Runner:
         self._check_whole()
         return self._store_of(plan).made_of(plan)
 
+    def lock(self, threads: int) -> Lock:
+        """Return the plans of the last run as a lock file; provisional ones are replaced first.
+
+        Args:
+            threads: the number of kernel threads that the plans run on.
+
+        Raises:
+            InputError: there is no plan yet, or the last run asked for values inside the network.
+        """
+        from vtensor.runtime.planning.locked_plan import lock_of, lock_of_segments
+
+        if self._segments is None:
+            plan = self.settled()
+            return lock_of(plan, *self.made_of(plan), threads)
+        segments = {part.name: part.lock(threads) for part in self.parts if part.last_run}
+        if not segments:
+            self.plan  # noqa: B018 - raises, since nothing has run
+        content, ports = self.open().source.content(), (self.inputs, self.outputs)
+        return lock_of_segments(segments, content, self._options, *ports)
+
     def _check_whole(self) -> None:
         """Raise InputError if the model runs in segments, which have no plan in common."""
         if self._segments is not None:
             raise InputError(
                 "this model runs in segments, since nodes have to know values that a run computes; "
-                "lock, profile, frontier and bind take models of one plan\n"
+                "bind and frontier take models of one plan\n"
                 "  to fix: call run; session.plans has the plans of all segments"
             )
 
@@ -422,30 +504,40 @@ class Runner:
         """Cut the model into segments, each of which knows the values that earlier ones compute.
 
         Raises:
-            SegmentsNeededError: ``error`` itself, if values are not what its nodes need, or the
-                session has a lock file.
+            SegmentsNeededError: ``error`` itself, if values are not what its nodes need.
+            LockError: the session has a lock file of another model, or of a model of one plan.
+            InputError: a pinned node does not exist.
         """
         from vtensor.runtime.segments import Segments
 
-        if self._options.lock is not None:
-            raise error
-        parts = self.open().source.cut(error)
+        source, lock = self.open().source, self._options.lock
+        if self._whole is self and lock is not None:
+            lock.check_segments(source.content())
+        if self._whole is self:
+            source.check_names(self._options.preferences.nodes)
+        parts = source.cut(error)
         with self._making.here:
             if self._segments is None:
                 self._segments = Segments(parts, self._part, self.workspace.max_bytes)
         if self.plans is None:
             self.close()
 
-    def _part(self, model: Model) -> Runner:
-        """Return the runner of a part of the model."""
-        source = self.open().source.part(model)
-        names = {port.name for port in (*source.inputs, *source.outputs)}
-        entry, delivery = (
-            {name: layout for name, layout in layouts.items() if name in names}
-            for layouts in (self._options.entry, self._options.delivery)
+    def _part(self, model: Model, name: str) -> Runner:
+        """Return the runner of a part of the model, given the part's name."""
+        source, whole = self.open().source.part(model), self._whole
+        name = "/".join(filter(None, (self.name, name)))
+        options, preferences = whole._options, whole._options.preferences
+        given, lock = {port.name for port in whole.inputs}, options.lock
+        if lock is not None:
+            lock = lock.of_segment(name, {port.name for port in source.inputs} - given)
+        options = replace(
+            options,
+            entry=_renamed(options.entry, whole.inputs, source.inputs),
+            delivery=_renamed(options.delivery, whole.outputs, source.outputs),
+            preferences=replace(preferences, partial=True),
+            lock=lock,
         )
-        options = replace(self._options, entry=entry, delivery=delivery)
-        return Runner(source, options, self.workspace, most=MOST_PART_PLANS)
+        return Runner(source, options, self.workspace, whole=whole, name=name)
 
     def _run_segments(
         self,
@@ -464,7 +556,12 @@ class Runner:
         check_names(inputs, self.inputs)
         arrays = {port.name: values_of(inputs[port.name], port) for port in self.inputs}
         into = check_out(out, self.outputs, wanted)
+        known = [port.name for port in self.outputs]
         with self._released_if_closed():
+            if not {*known}.issuperset(wanted):
+                segments.run(known, arrays, self.inputs)  # then the values of all parts are known
+                if unknown := [name for name in wanted if name not in {*known, *segments.values}]:
+                    raise no_output(unknown, known)
             values = segments.run(wanted, arrays, self.inputs)
         for runner in self.parts:
             self._adopt_last_run(runner)
@@ -493,6 +590,12 @@ class Runner:
         if done is not None and refinement is not None:
             refinement.ran(perf_counter() - begun)
         return done
+
+    @property
+    def values(self) -> list[str]:
+        """Names of all values that ``run`` may return, as far as they are known."""
+        segments = self._segments
+        return [*self.open().source.values] if segments is None else segments.values
 
     @property
     def parts(self) -> list[Runner]:

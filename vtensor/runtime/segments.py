@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -41,6 +42,10 @@ class PartRunner(Protocol):
         """Run the part turn after turn by the plan of its last run; None if that does not fit."""
 
     @property
+    def values(self) -> list[str]:
+        """Names of the values that a run may return, as far as they are known."""
+
+    @property
     def parts(self) -> Sequence[Any]:
         """The runners of the parts that this part is cut into; only this one if it is not cut."""
 
@@ -48,7 +53,15 @@ class PartRunner(Protocol):
         """Release plans, weights and memory."""
 
 
-RunnerOf = Callable[["Model"], PartRunner]
+#: Makes the runner of a part, given the part's name.
+RunnerOf = Callable[["Model", str], PartRunner]
+
+#: The feeds of parts: the names of the outputs, and the arrays that the part reads, by its runner.
+Feeds = dict[Any, tuple[Sequence[str], Mapping[str, object]]]
+
+#: Where the first feed of each part that runs is noted; None notes nothing. Turns that run in one
+#: native call are left out.
+_FEEDS: ContextVar[Feeds | None] = ContextVar("feeds of parts", default=None)
 
 #: The turns of a loop that the first native call runs at most; later ones run twice as many.
 MIN_TURNS = 64
@@ -65,9 +78,11 @@ class Segments:
 
     def __init__(self, parts: Cut, runner_of: RunnerOf, max_bytes: int) -> None:
         self._parts, self._runner_of, self._making = parts, runner_of, OwnLock()
-        self._first = None if parts.first is None else runner_of(parts.first)
+        self._first = None if parts.first is None else runner_of(parts.first, "first")
         self._controls = [_runs(control, runner_of, max_bytes) for control in parts.controls]
         self._rest: PartRunner | None = None
+        #: The name of the rest; empty if it is all of the model.
+        self._rest_name = "rest" if self._first is not None or self._controls else ""
 
     @property
     def runners(self) -> Iterator[PartRunner]:
@@ -78,6 +93,13 @@ class Segments:
             yield from control.runners.values()
         if self._rest is not None:
             yield self._rest
+
+    @property
+    def values(self) -> list[str]:
+        """Names of the values that a run may return, as far as they are known."""
+        parts = [part.values for part in (self._first, self._rest) if part is not None]
+        made = [control.control.outputs for control in self._controls]
+        return [*dict.fromkeys(name for names in (*parts, *made) for name in names if name)]
 
     def run(self, wanted: Sequence[str], inputs: Arrays, ports: Iterable[Port]) -> Arrays:
         """Run the parts and return at least the values ``wanted``, by name.
@@ -91,7 +113,9 @@ class Segments:
         missing = dict.fromkeys(wanted)
         if self._first is not None:
             outputs = {port.name: port for port in self._first.outputs}
-            values |= _run(self._first, [*outputs], values)
+            inner = {*self._first.values}.difference(outputs, values)
+            asked = [*outputs, *(name for name in missing if name in inner)]
+            values |= _run(self._first, asked, values)
             kinds |= {name: _kind_of(port) for name, port in outputs.items()}
         for control in self._controls:
             values |= control.run(values, kinds)
@@ -101,7 +125,8 @@ class Segments:
                 names = self._parts.live
                 live = {name: kinds.get(name, (_dtype(values[name]), None)) for name in names}
                 with self._making.here:
-                    self._rest = self._rest or self._runner_of(self._parts.rest_of(live))
+                    rest = self._parts.rest_of(live)
+                    self._rest = self._rest or self._runner_of(rest, self._rest_name)
             values |= _run(self._rest, remaining, values)
         return values
 
@@ -109,7 +134,27 @@ class Segments:
 def _run(runner: PartRunner, outputs: Sequence[str], values: Mapping[str, Array]) -> Arrays:
     """Run a part on the values that it reads, and return its outputs by name."""
     inputs = {port.name: values[port.name] for port in runner.inputs}
-    return dict(zip(outputs, runner.run(outputs, inputs), strict=True))
+    return dict(zip(outputs, run_part(runner, outputs, inputs), strict=True))
+
+
+def run_part(
+    runner: PartRunner, outputs: Sequence[str], inputs: Mapping[str, object]
+) -> list[Array]:
+    """Run a part and return its outputs, in order; its feed is noted within ``feeds_of``."""
+    if (feeds := _FEEDS.get()) is not None:
+        feeds.setdefault(runner, (outputs, inputs))
+    return runner.run(outputs, inputs)
+
+
+def feeds_of(run: Callable[[], object]) -> Feeds:
+    """Call ``run``, and return the first feed of each part that runs meanwhile, in order."""
+    feeds: Feeds = {}
+    token = _FEEDS.set(feeds)
+    try:
+        run()
+    finally:
+        _FEEDS.reset(token)
+    return feeds
 
 
 def _kind_of(port: Port) -> Kind:
@@ -218,9 +263,10 @@ class _Branch:
                     types: dict[str, Kind] = {n: (_dtype(row), None) for n, row in inputs.items()}
                     outer = self._captured[attribute]
                     types |= {name: kinds[name] for name in outer if name in kinds}
-                    runner = self._runner_of(self.control.body(attribute, types))
+                    name = f"{self.control.node.name}.{attribute}"
+                    runner = self._runner_of(self.control.body(attribute, types), name)
                     self.runners[attribute] = runner
-        results = dict(zip(computed, runner.run(computed, inputs), strict=True))
+        results = _run(runner, computed, inputs)
         return [inputs[passed[n]] if n in passed else results[n] for n in outputs]
 
 
