@@ -2,7 +2,8 @@
 
 Rows that this machine measured before are not measured again, so an interrupted run goes on where
 it stopped. After ``--minutes``, and in each section after its share of them (``report.SECTIONS``),
-no further measurement begins; the next run adds what is missing.
+no further measurement begins; the next run adds what is missing. Sections without a share come
+last.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def main(
     limit = (math.inf if full else MINUTES) if minutes is None else minutes
     begin, allowed, unfinished = time.monotonic(), 0.0, list[str]()
     wanted = report.experiments(only.split(",") if only else ())
+    wanted.sort(key=lambda experiment: not report.minutes(experiment))
     with opened(scope, to, again, limit) as store:
         try:
             for experiment in wanted:

@@ -55,9 +55,9 @@ class Scope:
         size: height and width of images in pixels; None is each network's own.
         caps: the caps on instruction sets under which latencies are measured.
         mixes: names of mixes in ``eval/mixes.py``.
-        all_mixes: the caps under which every mix is measured; under other caps only the first is.
         batches: sizes of batches, from 1 on.
-        batch_caps, batch_networks: caps and networks for batches above 1.
+        batch_caps, batch_networks: caps and networks for batches above 1; the resolver alone is
+            measured under the same caps.
         tuned_networks: networks on which sessions with ``tune=True`` are measured.
         every_model: measure all models of today instead of a few of each kind.
         pairs: the least number of turns of each configuration, if there is time for so many.
@@ -65,6 +65,7 @@ class Scope:
             from the ratio; a ratio with a wider interval is not shown.
         seconds: the most seconds for the turns of the baseline and one other configuration; each
             further one adds a third of them.
+        tries: how often engines are measured at most, if other programs disturb them each time.
         runs: the number of runs of a profile.
         fresh: the number of processes in which planning is measured.
         repeats: how often a single Transform is timed.
@@ -81,15 +82,15 @@ class Scope:
     size: int | None = None
     caps: tuple[str, ...] = ("sse41", "avx2", "max")
     mixes: tuple[str, ...] = ("onednn", "tensorflow", "elementwise")
-    all_mixes: tuple[str, ...] = ("sse41", "max")
-    batches: tuple[int, ...] = (1, 2, 4, 8)
+    batches: tuple[int, ...] = (1, 2, 8)
     batch_caps: tuple[str, ...] = ("sse41",)
     batch_networks: tuple[str, ...] = SMALLER
     tuned_networks: tuple[str, ...] = HEAVIER
     every_model: bool = False
     pairs: int = 40
     within: float = 0.02
-    seconds: float = 30.0
+    seconds: float = 22.0
+    tries: int = 2
     runs: int = 30
     fresh: int = 3
     repeats: int = 5
@@ -111,7 +112,6 @@ class Scope:
 FULL = Scope(
     name="full",
     caps=("sse41", "avx2", "avx512", "max"),
-    all_mixes=("sse41", "avx2", "avx512", "max"),
     batches=(1, 2, 4, 8, 16, 32),
     batch_caps=("sse41", "max"),
     batch_networks=NAMES,
@@ -127,7 +127,6 @@ QUICK = Scope(
     networks=("mobilenet_v1",),
     size=32,
     caps=("max",),
-    all_mixes=("max",),
     mixes=("tensorflow",),
     batches=(1, 2),
     batch_caps=("max",),
@@ -135,6 +134,7 @@ QUICK = Scope(
     tuned_networks=("mobilenet_v1",),
     pairs=4,
     seconds=0.5,
+    tries=1,
     runs=4,
     fresh=1,
     repeats=1,

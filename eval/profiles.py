@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import typer
 
 from eval.experiment import Scope, Store, command
 from eval.markdown import percent, table, told
 from eval.processes import measure as run_process
-from eval.store import Row
+from eval.store import Row, Table
 
 NAME = "profiles"
 TITLE = "Where the time goes"
@@ -38,56 +39,20 @@ RUNS = 20
 
 def measure(scope: Scope, store: Store) -> None:
     """Profile the networks whose rows the store lacks, in a process for each."""
-    for name in scope.networks:
-        profile(scope, store, NAME, Config(name, "max", "priority", ("all",), (1,)))
+    kept, about = store.table(NAME, KEY), {"cap": "max", "mix": "priority", "batch": 1}
+    wanted = [{"network": name, "size": scope.size, **about} for name in scope.networks]
+    missing = store.missing(kept, [{**key, "optimize": "all"} for key in wanted])
+    numbers = str(scope.size or 0), str(min(RUNS, scope.runs)), str(scope.threads)
+    for count, key in enumerate(missing):
+        if store.late:
+            return
+        store.advance(f"profile of {key['network']}", count, len(missing))
+        done = partial(_keep, kept, key)
+        run_process("eval.figures.profiled", [key["network"], *numbers], done)
 
 
-class Config(NamedTuple):
-    """What one process profiles: a network with each of several levels and batch sizes.
-
-    Attributes:
-        network: the network's name.
-        cap: the cap on the instruction set; ``max`` is none.
-        mix: the name of the mix of libraries; ``priority`` is a session's own.
-        levels: levels of optimisation, or ``baseline``.
-        batches: the batch sizes.
-    """
-
-    network: str
-    cap: str
-    mix: str
-    levels: tuple[str, ...]
-    batches: tuple[int, ...]
-
-
-def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
-    """Profile a configuration in a new process, if the store lacks one of its rows.
-
-    ``name`` is the name of the table that gets the rows.
-    """
-    kept = store.table(name, KEY)
-    about = {"network": config.network, "size": scope.size, "cap": config.cap, "mix": config.mix}
-    keys = [
-        {**about, "optimize": level, "batch": batch}
-        for batch in config.batches
-        for level in config.levels
-    ]
-    if store.late or not (missing := store.missing(kept, keys)):
-        return
-    batches = list(dict.fromkeys(str(key["batch"]) for key in missing))
-    arguments = (config.network, ",".join(batches), str(scope.size or 0), config.mix)
-    runs = str(min(RUNS, scope.runs))
-    count, done = len(batches) * len(config.levels), list[Row]()
-
-    def advance(row: Row) -> None:
-        done.append({**about, **row})
-        store.advance(f"profile of {config.network}, {config.cap}", len(done), count)
-
-    levels = ",".join(config.levels)
-    run_process(
-        "eval.figures.profiled", [config.cap, *arguments, levels, runs, str(scope.threads)], advance
-    )
-    kept.add(done)
+def _keep(kept: Table, key: Row, row: Row) -> None:
+    kept.add([{**key, **row}])
 
 
 def section(store: Store) -> Iterator[str]:

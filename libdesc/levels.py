@@ -4,6 +4,9 @@ between them.
 
 from __future__ import annotations
 
+import sys
+import time
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar, cast
 
 from libdesc.tracing import traced
@@ -83,6 +86,19 @@ class Levels(Generic[M]):
             )
         self.cap = cap
 
+    def version(self, version: str, instructions: str = "") -> str:
+        """Return the text of the library's version: kernels that were compiled again are others,
+        whose times and plans are not those of the ones before.
+
+        Args:
+            version: the version of the kernels' source.
+            instructions: what the kernels use, if not just the module's instruction set.
+        """
+        level = self.load().level
+        built = Path(str(sys.modules[_name(self.library, level)].__file__)).stat().st_mtime
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(built))
+        return f"{version} on {instructions or level}, built {text}"
+
     def unavailable(self) -> str | None:
         """Return the reason why the kernels cannot be used in this process; None if they can."""
         try:
@@ -104,10 +120,13 @@ class Levels(Generic[M]):
         return min(self.baseline().machine_level(), CAPS[cap], key=LEVELS.index)
 
     def _module(self, level: str) -> M:
-        name = f"libdesc.{self.library}._{self.library}_{level}"
         try:
-            return cast("M", import_native(name))
+            return cast("M", import_native(_name(self.library, level)))
         except ImportError as error:
             raise LibraryError(
                 f"{self.library}: the extension module does not load: {error}"
             ) from error
+
+
+def _name(library: str, level: str) -> str:
+    return f"libdesc.{library}._{library}_{level}"

@@ -31,6 +31,7 @@ class Preferences:
         nodes: pins by node: for a node's name, the only library that may take the node, even if
             ``operators`` has another one.
         wide: True if nodes in f16 are computed in f32, also where a library has a kernel in f16.
+        partial: True if ``nodes`` may name nodes of other segments of the model.
     """
 
     order: tuple[str, ...] | None = None
@@ -38,10 +39,13 @@ class Preferences:
     operators: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
     wide: bool = False
+    partial: bool = False
 
     def check_nodes(self, graph: Graph) -> None:
         """Check that each pinned node is in the graph, and that its library has an invoker of its
         operator.
+
+        If ``partial``, a node may be missing in the graph.
 
         Raises:
             InputError: a node is not in the graph (the message lists the graph's operators and
@@ -52,6 +56,8 @@ class Preferences:
         operators = {name: info_of(node.op).name for name, node in graph.nodes.items()}
         for name, library in self.nodes.items():
             if name not in operators:
+                if self.partial:
+                    continue
                 raise InputError(
                     f"pin {name!r}: neither an operator nor a node of {graph.name!r}"
                     f"\n  operators there: {listed(set(operators.values()))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -13,6 +14,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
 from libdesc.numpy.casts import stored
 from libdesc.routine import Routine
+from libdesc.tracing import pure, traced
 from ops._names import from_attributes, same_names
 from ops._places import one_output
 from ops._sampling import cubic, linear, shaped
@@ -335,6 +337,67 @@ def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
     return np.clip(near, 0, length - 1), weights / np.where(total == 0, 1, total)
 
 
+def _is_bilinear(op: Resize, x: Tensor) -> bool:
+    """Return whether ``op`` blends along two dims that are neighbours among x's dims, and no more
+    than two elements along each.
+    """
+    places = sorted(map(list(x.dims).index, op.axes))
+    neighbours = len(places) == 2 and places[1] == places[0] + 1
+    return neighbours and op.mode == "linear" and not (op.antialias or op.exclude_outside)
+
+
+@pure
+def between(
+    coordinates: str, size: int, scale: float, length: int, begin: float, end: float
+) -> list[Any]:
+    """Return between which elements of x each element of y lies along a dim, and their weights.
+
+    Coordinates and weights are computed as in ONNX Runtime, in f32 if both sizes are below
+    ``F64_SIZE``.
+
+    Args:
+        coordinates, scale: as in a Resize.
+        size, length: sizes of y and of x along the dim.
+        begin, end: the range of ``roi`` along the dim.
+
+    Returns:
+        ``length``; for each element of y the indices of the elements below and above it; and their
+        weights.
+    """
+    op = Resize(("x",), (size,), (scale,), "linear", coordinates, roi=((begin, end),))
+    precision = np.float32 if max(length, size) < F64_SIZE else np.float64
+    places = np.clip(_places(op, 0, length, precision), 0, length - 1)
+    below = places.astype(np.int64)
+    above = np.minimum(below + 1, length - 1)
+    far = (np.abs(places - near.astype(precision)) for near in (above, below))
+    weights = (np.where(above == below, 0.5, row).astype(np.float32) for row in far)
+    return [length, *(row.tolist() for row in (below, above, *weights))]
+
+
+def _between(op: Resize, x: Tensor, dim: str) -> list[Any]:
+    """Return the result of ``between`` along a dim of x."""
+    index = op.axes.index(dim)
+    box = op.roi[index] if op.roi else (0.0, 1.0)
+    return traced(between)(op.coordinates, op.sizes[index], op.scales[index], x.size(dim), *box)
+
+
+def _bilinear(op: Resize, x: Tensor, value: Array) -> Array:
+    """Return ``value``, the elements of ``x``, resized along two dims: four elements times their
+    weights, added in ONNX Runtime's order.
+    """
+    row_axis, column_axis = sorted(map(list(x.dims).index, op.axes))
+    rows, columns = (_between(op, x, list(x.dims)[axis])[1:] for axis in (row_axis, column_axis))
+    result = np.zeros((), value.dtype)
+    for row, column in np.ndindex(2, 2):
+        low = shaped(np.asarray(rows[2 + row], np.float32), row_axis, value.ndim)
+        high = shaped(np.asarray(columns[2 + column], np.float32), column_axis, value.ndim)
+        weight = (low * high).astype(value.dtype)
+        above = np.take(value, np.asarray(rows[row], np.int64), row_axis)
+        taken = np.take(above, np.asarray(columns[column], np.int64), column_axis)
+        result = result + np.where(weight != 0, taken * weight, 0)
+    return np.asarray(result)
+
+
 def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
     """Return ``x`` resized along the axis with the index ``axis``, by weighted sums of elements.
 
@@ -371,7 +434,10 @@ def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
     value, outside = wide(x.data()), _outside(op, x)
     if op.mode != "nearest" and value.dtype.kind in "iu":
         value = value.astype(np.float64)
-    for index, dim in enumerate(op.axes):
+    bilinear = _is_bilinear(op, x)
+    if bilinear:
+        value = _bilinear(op, x, value)
+    for index, dim in enumerate(() if bilinear else op.axes):
         axis, length = list(x.dims).index(dim), x.size(dim)
         if op.mode == "nearest":
             value = np.take(value, _nearest(op, index, length), axis)
@@ -400,8 +466,11 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
     """Return True if oneDNN computes the same output, else the reason why not, as text.
 
     oneDNN samples at even distances. In linear mode it also adds elements of weight 0, which gives
-    NaN if one is infinite; so a Resize with such elements is declined.
+    NaN if one is infinite; so a Resize with such elements is declined. So is one in f32 along two
+    dims: oneDNN adds in an order that rounds otherwise than ONNX Runtime's.
     """
+    if _is_bilinear(op, x) and x.dtype == "f32":
+        return "adds four products in another order"
     if op.mode == "cubic":
         return "resamples to the nearest, or linearly"
     for index, (dim, size) in enumerate(zip(op.axes, op.sizes, strict=True)):
@@ -441,4 +510,7 @@ def eigen_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
     if op.mode == "nearest" or not op.axes:  # or no size changes
         rows = {dim: _nearest(op, index, size).tolist() for dim, index, size in lengths}
         return eigen.picked(x, y, {dim: eigen.runs_of(row) for dim, row in rows.items()})
+    if _is_bilinear(op, x):
+        dims = sorted(op.axes, key=list(x.dims).index)
+        return eigen.bilinear(x, y, {dim: partial(_between, op, x, dim) for dim in dims})
     return eigen.blended(x, y, {dim: _neighbours(op, i, size) for dim, i, size in lengths})

@@ -8,7 +8,9 @@ numbers as integers or make numbers of them (the trait ``Encodes``), and that th
 select elements (``Moves``). The pass moves the former past the latter, gives each reader of a
 dequantized value a dequantization of its own, and removes those that cancel. Then rewrite rules
 with ``early`` put products of integers in place of products of numbers, unless declared speeds say
-that these are slower than products of numbers and their conversions. Constants that are still
+that these are slower than products of numbers and their conversions. Where they are slower, rules
+put products of numbers in place of those of integers that a model has, if f32 holds each sum
+exactly. Constants that are still
 dequantized at the end become constants of numbers.
 """
 

@@ -15,13 +15,14 @@ from types import MappingProxyType
 from libdesc.transforms import LayoutChange
 from optimizer.choice.candidates import Variants, other_libraries, shared_variants
 from optimizer.choice.elsewhere import FurtherVariants
-from optimizer.choice.errors import Allowed
+from optimizer.choice.errors import Allowed, ErrorMeter
 from optimizer.choice.estimate import Estimate
 from optimizer.choice.problem import Clock, Problem, with_doubt
 from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
+from resolver.errors import planes_form
 from resolver.lowered import LoweredGraph, OpNode, Value, in_variant
 from resolver.probe import Prober
 from vtensor.errors import InvokerError, VTensorError
@@ -240,7 +241,7 @@ def _rounding(
 ) -> Variants:
     """Return the variants of nodes, on any library, that store operands in a narrower type, by name
     of node, as far as the allowed error may admit them; not those that store constants alone in a
-    single narrower plane.
+    single narrower plane, unless their step splits other operands into planes.
     """
     errors = dict[str, list[tuple[float, Variant]]]()
     for node in nodes:
@@ -257,9 +258,10 @@ def _rounding(
                 planes = {
                     len(layout.encoding.planes)
                     for value, layout in zip(operands, other.layouts, strict=True)
-                    if layout.encoding and layout.rounds(value.dtype)
-                    if not value.constant or layout.encoding.rest
+                    if layout.encoding and layout.rounds(value.dtype) and not value.constant
                 }
+                if planes_form(other):
+                    planes = {1 if _loses(node, operands, other, allowed.meter) else 2}
                 if planes:
                     error = LEAST_ROUNDED[min(2, *planes)]
                     errors.setdefault(node.name, []).append((error, other))
@@ -270,6 +272,20 @@ def _rounding(
         for node, gain in gains
         if gain is not None
     }
+
+
+def _loses(node: OpNode, operands: Sequence[Value], variant: Variant, meter: ErrorMeter) -> bool:
+    """Return whether a variant stores constants of a node in a single plane of a type that cannot
+    hold all of their elements.
+    """
+    pairs = zip(node.inputs, operands, variant.layouts, strict=False)
+    return any(
+        value.constant
+        and layout.encoding is not None
+        and layout.encoding.rest is None
+        and not meter.holds(name, layout.encoding)
+        for name, value, layout in pairs
+    )
 
 
 def _is_rounded(value: Value | VTensor, layout: Layout) -> bool:

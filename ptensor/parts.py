@@ -47,7 +47,10 @@ class Part:
             dtype: the tensor's own element type, which the result has; None for the stored type, as
                 for ``unpack``.
         """
-        return unpack(self.array, self.layout, dims, self.extents, dtype)
+        layout = self.layout
+        if layout.encoding is None and layout.is_plain and layout.dims == tuple(dims):
+            return self.array
+        return unpack(self.array, layout, dims, self.extents, dtype)
 
     def renamed(self, names: Mapping[str, str]) -> Part:
         """Return the same elements with dims renamed; ``names``: the new name by old name."""

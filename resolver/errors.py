@@ -10,10 +10,39 @@ are taken as independent, so that their squares add up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import hypot
 
+from ptensor.evaluation import Variant
 from vtensor.language.records import dataclass
+
+
+def form_name(variant: Variant) -> str:
+    """Return the name of the form in which an approximate variant computes; empty if it is exact.
+
+    The name is that of ``planes_form``, if there is one; else the narrower type of operands; the
+    library if all operands have their own types.
+    """
+    if not variant.inexact:
+        return ""
+    return planes_form(variant) or next(_types(variant), variant.library)
+
+
+def planes_form(variant: Variant) -> str:
+    """Return the form of a variant whose step splits values into planes of a narrower type.
+
+    It is the part before the colon of a kernel's name: ``bf16x3``, say. Returns an empty text for
+    other variants.
+    """
+    parts = [part.kernel.rpartition(" ")[2].partition(":") for part in (variant, *variant.pieces)]
+    types = tuple(f"{dtype}x" for dtype in _types(variant))
+    return next((form for form, colon, _ in parts if colon and form.startswith(types)), "")
+
+
+def _types(variant: Variant) -> Iterator[str]:
+    for layout in variant.layouts:
+        if layout.encoding is not None and not layout.encoding.tile:
+            yield layout.encoding.dtype
 
 
 @dataclass(frozen=True)

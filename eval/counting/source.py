@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 
 #: Python tokens that do not make the line they are in a line of code.
 _SILENT = frozenset(
@@ -31,7 +32,8 @@ _CPP = re.compile(
 _DOC_REST = frozenset(('.Doc(R"', '")', '");', ";"))
 
 
-def python_lines(text: str) -> set[int]:
+@cache
+def python_lines(text: str) -> frozenset[int]:
     """Return the numbers, from 1, of the lines of Python that are code.
 
     >>> sorted(python_lines('\"\"\"A module.\"\"\"\\n\\nx = (1,  # one\\n     2)\\n# end\\n'))
@@ -45,7 +47,7 @@ def python_lines(text: str) -> set[int]:
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             said = node.body[0]
             lines.difference_update(range(said.lineno, (said.end_lineno or said.lineno) + 1))
-    return lines
+    return frozenset(lines)
 
 
 def bare_cpp(text: str, strings: bool = True) -> str:

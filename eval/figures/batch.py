@@ -13,16 +13,16 @@ import typer
 
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
+from eval.figures.cells import MIX, PAPERS, batch_groups, groups
+from eval.figures.cells import measure as measure_cells
 from eval.figures.latency import ends_of
 from eval.figures.paper import paper
-from eval.figures.timing import Gain, batch_groups, gain, groups, mean_gain
-from eval.figures.timing import measure as measure_groups
+from eval.figures.timing import Gain, gain, mean_gain
 from eval.figures.timing import table as timings
 from eval.markdown import percent, picture, table, told
 
 NAME = "timings"
 TITLE = "Gain over batch sizes (Fig. 15)"
-MIX = "tensorflow"
 
 
 def measure(scope: Scope, store: Store) -> None:
@@ -37,28 +37,26 @@ def measure(scope: Scope, store: Store) -> None:
         and group.cap in scope.batch_caps
         and group.network in scope.batch_networks
     ]
-    measure_groups(scope, store, [*first, *batch_groups(scope)])
+    measure_cells(scope, store, [*first, *batch_groups(scope)])
 
 
 Gains = dict[str, dict[int, Gain | None]]
 
 
-def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
-    """Return an engine's gains over the baseline, by network and then by batch size.
+def gains(store: Store, cap: str) -> Gains:
+    """Return the gains of the paper's passes, by network and then by batch size.
 
-    Networks with only one batch size are left out. A gain is None if the engine or the baseline was
-    not timed.
+    Networks with only one batch size are left out. A gain is None if one of both was not timed.
 
     Args:
         store: the folder of results.
         cap: the cap on the instruction set.
-        engine: the engine whose gain over the baseline is returned.
     """
     rows = timings(store).rows(cap=cap, mix=MIX)
     by = {(row["network"], row["batch"], row["engine"]): row for row in rows}
     by_network: Gains = {}
-    for network, batch, row_engine in by:
-        if row_engine == engine:
+    for network, batch, engine in by:
+        if engine == PAPERS:
             base = by.get((network, batch, "baseline"))
             by_network.setdefault(network, {})[batch] = gain(base, by[network, batch, engine])
     return {

@@ -1,9 +1,9 @@
 """Fig. 16: where the time of ResNet-50 goes at each batch size, in the baseline and in VTensor.
 
 ``python -m eval.figures.breakdown``. The time per image of each kind of operator, and of
-conversions, in TensorFlow's mix of oneDNN and Eigen: of the layout-aware baseline, of *ewo* (the
-paper's passes) and of *all* (every pass). The baseline converts inside its operators; its
-conversions are timed separately.
+conversions, in the runs of *Gain over batch sizes*: of the layout-aware baseline and of *ewo* (the
+paper's passes); at batch 1 also of *none* (the resolver alone) and *all* (every pass). The
+conversions of the baseline are steps of its operators.
 """
 
 from __future__ import annotations
@@ -14,26 +14,17 @@ from collections.abc import Iterator
 import typer
 
 from eval.drawing import bars, drawn
-from eval.experiment import Scope, Store, command
+from eval.experiment import Store, command
+from eval.figures.batch import measure
+from eval.figures.cells import BREAKDOWN as NAME
+from eval.figures.cells import BREAKDOWN_KEY as KEY
 from eval.figures.paper import paper
-from eval.figures.timing import caps
 from eval.markdown import percent, picture, table, told
-from eval.profiles import KEY, KINDS, Config, profile
+from eval.profiles import KINDS
 
-NAME = "breakdown"
 TITLE = "Breakdown of ResNet-50 by batch (Fig. 16)"
-NETWORK, MIX = "resnet50", "tensorflow"
-#: The engines: the layout-aware baseline, VTensor with the paper's passes, VTensor with every pass.
-ENGINES = ("baseline", "ewo", "all")
 
-
-def measure(scope: Scope, store: Store) -> None:
-    """Profile the network at every batch size of the scope."""
-    name = NETWORK if NETWORK in scope.networks else scope.networks[0]
-    for cap in caps(scope):
-        if cap in scope.batch_caps:
-            config = Config(name, cap, MIX, ENGINES, scope.batches)
-            profile(scope, store, NAME, config)
+__all__ = ["NAME", "TITLE", "measure", "section"]
 
 
 def section(store: Store) -> Iterator[str]:

@@ -49,11 +49,10 @@ def measure(scope: Scope, store: Store) -> None:
     """Plan the networks whose rows the store lacks, in a process for each network and cap."""
     kept, todo = store.table(NAME, KEY), list[tuple[str, str, list[str]]]()
     for cap in caps(scope):
-        mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
         for name in scope.networks:
             keys = [
                 {"network": name, "cap": cap, "mix": mix, "level": level}
-                for mix in mixes
+                for mix in scope.mixes
                 for level in LEVELS
             ]
             if missing := store.missing(kept, keys):

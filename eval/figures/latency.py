@@ -2,11 +2,13 @@
 
 ``python -m eval.figures.latency``; ``--only vgg19,sse41,tensorflow --again`` measures one cell
 again. The baseline has VTensor's kernels and threads; only its layouts are handled in another way,
-inside its operators. *ewo* is the paper's VTensor (resolver, LHO, EWO); *all* has every pass, and
-so fuses operators, too. In TensorFlow's mix *all* turns BatchNorm into BiasAdd, which the mix gives
-to Eigen: with blocked layouts that costs conversions. A gain is (t_base - t) / t_base: of mean
-times as in the paper, and as the median over pairs of turns, with its 95 % interval. A gain whose
-interval reaches further than 2 % is *not shown*.
+inside its operators. All engines run in turns in one process, with a clock around each step (0.1 us
+each); a run lasts from the begin of its first step to the end of its last one. *ewo* is the paper's
+VTensor (resolver, LHO, EWO); *all* has every pass, and so fuses operators, too. In TensorFlow's mix
+*all* turns BatchNorm into BiasAdd, which the mix gives to Eigen: with blocked layouts that costs
+conversions. A gain is (t_base - t) / t_base: of mean times as in the paper, and as the median over
+pairs of turns, with its 95 % interval. A gain whose interval reaches further than 2 % is *not
+shown*.
 """
 
 from __future__ import annotations
@@ -19,17 +21,10 @@ import typer
 
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, selecting
+from eval.figures.cells import groups
+from eval.figures.cells import measure as measure_cells
 from eval.figures.paper import paper
-from eval.figures.timing import (
-    INEXACT,
-    INNER,
-    MIXES,
-    Gain,
-    gain,
-    groups,
-    mean_gain,
-)
-from eval.figures.timing import measure as measure_groups
+from eval.figures.timing import INEXACT, INNER, MIXES, Gain, gain, mean_gain
 from eval.figures.timing import table as timings
 from eval.markdown import milliseconds, percent, picture, table, told
 from eval.networks import NAMES
@@ -41,8 +36,8 @@ TITLE = "Latency (Fig. 11)"
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time the groups of engines at batch size 1 of which the store lacks a row."""
-    measure_groups(scope, store, groups(scope))
+    """Measure the cells of batch size 1 of which the store lacks a row."""
+    measure_cells(scope, store, groups(scope))
 
 
 def section(store: Store) -> Iterator[str]:

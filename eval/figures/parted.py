@@ -1,64 +1,120 @@
-"""A program: where the difference of two times comes from, a line of JSON for each level.
+"""Engines in this process with a clock around each step, and where a difference of times is from.
 
-``python -m eval.figures.parted CAP NETWORK MIX LEVELS SIZE THREADS PAIRS SECONDS``, LEVELS with
-commas; SIZE 0 is the network's own. ``eval/figures/parts.py`` runs a process for each network.
+The clocks are part of all times: a tenth of a microsecond a step.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from eval.compare import photograph
-from eval.experiment import Scope
-from eval.figures.turns import LOOK, MIN_PAIRS, interval, narrow_enough
+from eval.figures.profiled import kind, kind_of
+from eval.figures.turns import budget, interval
 from eval.layout_aware import Network
-from eval.mixes import mixes
-from eval.networks import build
+from eval.layout_aware.context import CONVERSION
 from resolver.lowered import OpNode
-from vtensor import limit_isa
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.session import Session
+from vtensor.runtime.tuning.profile import layouts_of
+
+Array = np.ndarray[Any, Any]
 
 #: The key of the time in which no step runs.
 GAPS = "gaps"
+#: The kind of conversions.
+CONVERSIONS = "conversions"
 #: The most slower kernels that are named, and the most faster ones.
 NAMED = 8
 
 
 @dataclass
 class Clocked:
-    """An engine that times its steps.
+    """An engine that times its steps. A run lasts from the begin of the first to the end of the
+    last one.
 
     Attributes:
-        step_ns: runs once; returns the nanoseconds of the run, and a mapping with the nanoseconds
-            of each node by its name, and of each conversion by its key in ``converted``.
-        converted: the keys of conversions.
+        run: runs once, writes the begin and the end of each step, in nanoseconds, to its argument
+            (int64, steps x 2), and returns the outputs.
+        keys: for each step, the name of its node, or the key of a conversion.
+        kinds: the kind of each key, in ``eval.profiles.KINDS``.
+        conversions: how often a run converts.
         layouts: the layouts of a node, as text, by its name.
-        runs: for each run, that mapping, with two more keys: ``""`` for the whole run, ``GAPS``.
+        rounds: for each turn, the seconds of each of its runs.
+        steps: for each turn, the nanoseconds of the steps of its median run by their keys, with
+            two more keys: ``""`` for the whole run, ``GAPS``.
+        budget_s: the seconds of a turn; 0 is one run.
     """
 
-    step_ns: Callable[[], tuple[float, Mapping[str, float]]]
-    converted: set[str]
+    run: Callable[[Array], Sequence[Array]]
+    keys: Sequence[str]
+    kinds: Mapping[str, str]
+    conversions: int
     layouts: Mapping[str, str]
-    runs: list[Mapping[str, float]] = field(default_factory=list)
-
-    def run_once(self) -> None:
-        """Run once, and keep the times."""
-        whole, parts = self.step_ns()
-        self.runs.append({**parts, "": whole, GAPS: whole - sum(parts.values())})
+    rounds: list[Sequence[float]] = field(default_factory=list)
+    steps: list[Mapping[str, float]] = field(default_factory=list)
+    budget_s: float = 0.0
 
     @property
-    def whole(self) -> Any:
-        """The nanoseconds of each run."""
-        return np.array([run[""] for run in self.runs])
+    def running(self) -> bool:
+        """True: the engine takes part in all turns."""
+        return True
+
+    @property
+    def converted(self) -> set[str]:
+        """The keys of conversions."""
+        return {key for key, group in self.kinds.items() if group == CONVERSIONS}
+
+    @property
+    def whole(self) -> Array:
+        """The nanoseconds of the median run of each turn."""
+        return np.array([run[""] for run in self.steps])
+
+    def by_kind(self) -> dict[str, float]:
+        """Return the nanoseconds of a run that steps of each kind take: medians over turns."""
+        sums: dict[str, Array] = defaultdict(lambda: np.zeros(len(self.steps)))
+        for turn, run in enumerate(self.steps):
+            for key, group in self.kinds.items():
+                sums[group][turn] += run[key]
+        return {group: float(np.median(ns)) for group, ns in sums.items()}
+
+    def outputs(self) -> Sequence[Array]:
+        """Run once, and return the outputs."""
+        return self.run(np.zeros((len(self.keys), 2), np.int64))
+
+    def warm_up(self) -> None:
+        """Forget all turns, run once, and set ``budget_s``."""
+        self.rounds.clear()
+        self.steps.clear()
+        self.budget_s = budget(_seconds(self._timed()))
+
+    def turn(self) -> None:
+        """Run once, or for a short while after one run that does not count."""
+        if self.budget_s:
+            self._timed()
+        runs = [self._timed()]
+        while sum(map(_seconds, runs)) < self.budget_s:
+            runs.append(self._timed())
+        self.rounds.append([_seconds(run) for run in runs])
+        median = sorted(runs, key=_seconds)[(len(runs) - 1) // 2]
+        sums, whole = defaultdict[str, float](float), _seconds(median) * 1e9
+        for key, ns in zip(self.keys, (median[:, 1] - median[:, 0]).tolist(), strict=True):
+            sums[key] += ns
+        gaps = whole - sum(sums.values())
+        self.steps.append({**sums, "": whole, GAPS: gaps})
+
+    def _timed(self) -> Array:
+        times = np.zeros((len(self.keys), 2), np.int64)
+        self.run(times)
+        return times
+
+
+def _seconds(times: Array) -> float:
+    """Return the seconds of a run from the times of its steps."""
+    return float(times[-1, 1] - times[0, 0]) / 1e9
 
 
 def baseline(network: Network, feeds: Mapping[str, Any]) -> Clocked:
@@ -68,32 +124,29 @@ def baseline(network: Network, feeds: Mapping[str, Any]) -> Clocked:
         _conversion(conversions[index]) if index in conversions else each.step.node
         for index, each in enumerate(network.steps)
     ]
-
-    def step_ns() -> tuple[float, Mapping[str, float]]:
-        network.run(feeds)
-        begin = time.perf_counter_ns()
-        taken = network.step_ns(feeds)
-        return time.perf_counter_ns() - begin, _sums(zip(keys, taken.tolist(), strict=True))
-
-    return Clocked(step_ns, {*map(_conversion, conversions.values())}, {})
+    kinds = {
+        key: CONVERSIONS if each.kind == CONVERSION else kind_of(each.kind)
+        for key, each in zip(keys, network.steps, strict=True)
+    }
+    return Clocked(
+        lambda times: network.run(feeds, times), keys, kinds, network.conversions.number, {}
+    )
 
 
 def ours(session: Session, feeds: Mapping[str, Any]) -> Clocked:
-    """Return a session as an engine."""
-    session.run(None, feeds)
+    """Return a session as an engine; its plan is made already, and stays."""
     plan = session.plan
     names = _keys(plan)
-    layouts = {each.step.node.name: each.layouts for each in session.profile(feeds, runs=1).steps}
-
-    def step_ns() -> tuple[float, Mapping[str, float]]:
-        profile = session.profile(feeds, runs=1)
-        [times], [[begin, end]] = profile.times, profile.runs
-        taken = (times[:, 1] - times[:, 0]).tolist()
-        keys = (names[node] for node, _, _ in profile.calls)
-        return float(end - begin), _sums(zip(keys, taken, strict=True))
-
-    converted = {names[step.node.name] for step in plan.steps if step.is_transform}
-    return Clocked(step_ns, converted, layouts)
+    kinds = {names[step.node.name]: kind(step) for step in plan.steps if step.kernels}
+    layouts = {step.node.name: layouts_of(plan.graph, step.node) for step in plan.steps}
+    return Clocked(
+        # the session's own run has no clocks, and its profile runs three times to time one
+        lambda times: session._runner.run(None, feeds, times=times.reshape(-1)),
+        [names[step.node] for step in plan.recorded],
+        kinds,
+        len(session.conversions),
+        layouts,
+    )
 
 
 def _conversion(value: str) -> str:
@@ -114,33 +167,6 @@ def _keys(plan: Plan) -> dict[str, str]:
     return keys
 
 
-def _sums(pairs: Iterator[tuple[str, float]]) -> dict[str, float]:
-    sums = defaultdict[str, float](float)
-    for key, ns in pairs:
-        sums[key] += ns
-    return dict(sums)
-
-
-def alternate(first: Clocked, second: Clocked, pairs: int, seconds: float) -> None:
-    """Run two engines in turns, A B B A, until the ratio is known or the time is over.
-
-    Args:
-        first, second: the engines.
-        pairs: the least number of pairs, if there is time for so many.
-        seconds: the most seconds.
-    """
-    for each in (first, second):
-        each.run_once()  # a warm-up, which does not count
-        each.runs.clear()
-    until = time.monotonic() + seconds
-    while (number := len(first.runs)) < MIN_PAIRS or time.monotonic() < until:
-        look = number >= pairs and number % LOOK == 0
-        if look and narrow_enough(interval(second.whole / first.whole, 0), Scope.within):
-            return
-        for each in (first, second) if number % 2 == 0 else (second, first):
-            each.run_once()
-
-
 def parts(first: Clocked, second: Clocked) -> dict[str, Any]:
     """Return where the difference of the second engine's time to the first one's comes from.
 
@@ -151,7 +177,7 @@ def parts(first: Clocked, second: Clocked) -> dict[str, Any]:
     ratios = second.whole / first.whole
     low, high = np.quantile(ratios, [0.25, 0.75])
     middle = [index for index, ratio in enumerate(ratios) if low <= ratio <= high]
-    before, after = (_means([one.runs[index] for index in middle]) for one in (first, second))
+    before, after = (_means([one.steps[index] for index in middle]) for one in (first, second))
     gone, new = first.converted - second.converted, second.converted - first.converted
     kept = first.converted & second.converted
     nodes = {
@@ -195,7 +221,6 @@ def parts(first: Clocked, second: Clocked) -> dict[str, Any]:
         ],
         "faster": named(faster),
         "slower": named(slower),
-        "runs_ns": [[round(ns) for ns in one.whole] for one in (first, second)],
     }
 
 
@@ -203,42 +228,10 @@ def _is_known(key: str, first: Clocked, second: Clocked, pairs: list[int]) -> bo
     """Return whether it is known which of two engines is faster at a node: the interval of the
     difference excludes 0.
     """
-    before, after = ([one.runs[index].get(key, 0.0) for index in pairs] for one in (first, second))
+    before, after = ([one.steps[index].get(key, 0.0) for index in pairs] for one in (first, second))
     found = interval(np.array(after) - np.array(before), 0)
     return found.low > 0 or found.high < 0
 
 
 def _means(runs: list[Mapping[str, float]]) -> dict[str, float]:
     return {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
-
-
-def main(
-    cap: str,
-    name: str,
-    mix: str,
-    levels: str,
-    size: str,
-    threads: str,
-    pairs: str,
-    seconds: str,
-) -> None:
-    """Cap the instruction set (unless ``cap`` is ``max``), and print a row for each level.
-
-    The arguments are those of the program, in the module's docstring.
-    """
-    if cap != "max":
-        limit_isa(cap)
-    graph, shared = build(name, 1, size=int(size) or None), mixes()[mix]
-    feeds = {each: photograph(tuple(graph.values[each].dims.values())) for each in graph.inputs}
-    first = baseline(Network(graph, shared, int(threads)), feeds)
-    for level in levels.split(","):
-        options: dict[str, Any] = {"optimize": level, **shared._asdict(), "deterministic": True}
-        with Session(graph, threads=int(threads), **options) as session:
-            second = ours(session, feeds)
-            alternate(first, second, int(pairs), float(seconds))
-            about = {"network": name, "cap": cap, "mix": mix, "level": level}
-            print(json.dumps({**about, **parts(first, second)}), flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,7 +1,7 @@
 """Why a network is faster or slower: the parts of the difference from the baseline.
 
-``python -m eval.figures.parts``. The layout-aware baseline and VTensor run in turns in one process,
-with a clock around each step. The parts are conversions that are gone, conversions that are new or
+``python -m eval.figures.parts``. The runs are those of the latencies, with a clock around each
+step. The parts are conversions that are gone, conversions that are new or
 stay, kernels that run in another layout and take less or more time, and gaps between steps. They
 are means over the half of the pairs in the middle, so that they add up to *difference*; *off* is
 how far this is from the median over all pairs, as a share of a run. A kernel is slower or faster if
@@ -17,45 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import typer
 
 from eval.drawing import COLOURS, drawn, legend
-from eval.experiment import Scope, Store, command
-from eval.figures.timing import caps
+from eval.experiment import Store, command
+from eval.figures.cells import PAPERS
+from eval.figures.cells import PARTS as NAME
+from eval.figures.cells import PARTS_KEY as KEY
+from eval.figures.latency import measure
 from eval.markdown import milliseconds, percent, picture, table, told
-from eval.processes import measure as run_process
 from eval.store import Row
 
-NAME = "parts"
 TITLE = "Where the difference comes from"
-KEY = ("network", "cap", "mix", "level", "threads")
-#: VTensor with the paper's passes, and with every pass.
-LEVELS = ("ewo", "all")
-#: The mix of libraries in which both levels are taken apart; in others it is the first.
-PAPERS = "tensorflow"
-#: The caps that are explained: the paper's machine, and the next one.
-CAPS = ("sse41", "avx2", "max")
 
-
-def measure(scope: Scope, store: Store) -> None:
-    """Take the networks apart whose rows the store lacks, in a process for each cap and mix."""
-    kept, todo = store.table(NAME, KEY, of_one_commit=True), list[tuple[str, str, str]]()
-    for cap in caps(scope):
-        for network in scope.networks:
-            for mix in scope.mixes if cap in CAPS else ():
-                about = {"network": network, "cap": cap, "mix": mix, "threads": scope.threads}
-                if store.missing(kept, [{**about, "level": level} for level in _levels(mix)]):
-                    todo.append((cap, network, mix))
-    for count, (cap, network, mix) in enumerate(todo):
-        if store.late:
-            return
-        store.advance(f"parts of {network}, {cap}, {mix}", count, len(todo))
-        numbers = scope.size or 0, scope.threads, scope.pairs, scope.seconds / 3
-        arguments = (cap, network, mix, ",".join(_levels(mix)), *map(str, numbers))
-        rows = list[Row]()
-        run_process("eval.figures.parted", arguments, rows.append)
-        kept.add({**row, "threads": scope.threads} for row in rows)
-
-
-def _levels(mix: str) -> Sequence[str]:
-    return LEVELS if mix == PAPERS else LEVELS[:1]
+__all__ = ["KEY", "NAME", "TITLE", "measure", "section"]
 
 
 def section(store: Store) -> Iterator[str]:
@@ -71,7 +43,7 @@ def section(store: Store) -> Iterator[str]:
         heads += [*inner[0]["parts_ns"], "converting before", "after"]
         yield f"**{cap}, {mix}**, ms:"
         yield table(heads, map(_line, inner))
-        plot([row for row in inner if row["level"] == LEVELS[0]], store, f"{NAME}_{cap}_{mix}")
+        plot([row for row in inner if row["level"] == PAPERS], store, f"{NAME}_{cap}_{mix}")
         yield picture(f"{NAME}_{cap}_{mix}", f"parts of the difference, {cap}, {mix}")
         if lines := [text for row in inner if (text := _reason(row))]:
             yield "Slower than the baseline:\n\n" + "\n".join(lines)
@@ -89,7 +61,7 @@ def off(row: Row) -> float:
 
 def cells(store: Store, cap: str, mix: str | None = None) -> list[Row]:
     """Return the rows of the paper's passes under a cap; of one mix, or of all."""
-    rows = store.table(NAME, KEY).rows(cap=cap, level=LEVELS[0])
+    rows = store.table(NAME, KEY).rows(cap=cap, level=PAPERS)
     return [row for row in rows if mix in (None, row["mix"])]
 
 

@@ -1,28 +1,17 @@
-"""A program: profiles of one network, a line of JSON for each batch size and level.
+"""A program: the profile of one network, as a line of JSON.
 
-``python -m eval.figures.profiled CAP NETWORK BATCHES SIZE MIX LEVELS RUNS THREADS``, BATCHES and
-LEVELS with commas: SIZE 0 is the network's own, a level may be ``baseline``. ``eval/profiles.py``
-and ``eval/figures/breakdown.py`` run a process for each network, which frees the memory of one
-network before the next is loaded.
+``python -m eval.figures.profiled NETWORK SIZE RUNS THREADS``: SIZE 0 is the network's own.
+``eval/profiles.py`` runs a process for each network, which frees its memory before the next.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from statistics import median
-from time import perf_counter_ns
 from typing import Any
 
-from eval.compare import photograph
-from eval.layout_aware import Network
-from eval.layout_aware.context import CONVERSION
-from eval.mixes import BY_PRIORITY, mixes
 from eval.networks import build
 from resolver.lowered import OpNode
-from vtensor import limit_isa
-from vtensor.commands.shared import Mix
-from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS, info_of
 from vtensor.runtime.execution.plan_steps import PlanStep
 from vtensor.runtime.session import Session
@@ -60,58 +49,14 @@ def row(profile: Profile) -> dict[str, Any]:
     return data | {"by_kind": {name: group.to_dict(profile.run_ns) for name, group in kinds}}
 
 
-def baseline_row(graph: Graph, mix: Mix, runs: int, threads: int) -> dict[str, Any]:
-    """Time a network on layout-aware operators, ``runs`` times, and return its profile as a row.
-
-    The conversions that operators run count as the kind ``conversions``.
-    """
-    network = Network(graph, mix, threads)
-    feeds = {name: photograph(tuple(graph.values[name].dims.values())) for name in graph.inputs}
-    network.run(feeds)
-    took, groups = list[float](), dict[str, float]()
-    for _ in range(runs):
-        begin = perf_counter_ns()
-        network.run(feeds)
-        took.append(perf_counter_ns() - begin)
-    for name, seconds in network.times(feeds, runs).items():
-        group = "conversions" if name == CONVERSION else kind_of(name)
-        groups[group] = groups.get(group, 0.0) + seconds * 1e9
-    run_ns = median(took)
-    return {
-        "run_ns": {"median": run_ns, "min": min(took), "max": max(took)},
-        "gaps_ns": {"share": max(0.0, 1 - sum(groups.values()) / run_ns)},
-        "by_kind": {name: {"ns": ns, "share": ns / run_ns} for name, ns in groups.items()},
-    }
-
-
-def main(
-    cap: str,
-    name: str,
-    batches: str,
-    size: str,
-    mix: str,
-    levels: str,
-    runs: str,
-    threads: str,
-) -> None:
-    """Cap the instruction set (unless ``cap`` is ``max``), profile the network, print the rows.
+def main(name: str, size: str, runs: str, threads: str) -> None:
+    """Profile a network as ``Session(model)`` runs it, and print the row.
 
     The arguments are those of the program, in the module's docstring.
     """
-    if cap != "max":
-        limit_isa(cap)
-    shared = {"priority": BY_PRIORITY, **mixes()}[mix]
-    for batch in batches.split(","):
-        graph = build(name, int(batch), size=int(size) or None)
-        for level in levels.split(","):
-            about = {"network": name, "batch": int(batch), "optimize": level}
-            if level == "baseline":
-                profiled = baseline_row(graph, shared, int(runs), int(threads))
-            else:
-                options: dict[str, Any] = {"optimize": level, **shared._asdict()}
-                with Session(graph, threads=int(threads), **options) as session:
-                    profiled = row(session.profile(runs=int(runs)))
-            print(json.dumps({**about, **profiled}), flush=True)
+    graph = build(name, size=int(size) or None)
+    with Session(graph, threads=int(threads)) as session:
+        print(json.dumps(row(session.profile(runs=int(runs)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
-"""Times of networks in many configurations, from which several figures are made.
+"""Times of networks in many engines, each in a process of its own, from which figures are made.
 
 A configuration is a network, a batch size, a cap on the instruction set, a mix of libraries and an
-engine: the layout-aware baseline, VTensor at a level, or a peer. Each has a process of its own. All
-engines of a group are loaded (the warm-up stage), compared with the NumPy definition, and timed in
-turns, forward and backward (the test stage, ``turns.py``), so that a change of the machine affects
-all. A group that other programs disturbed is measured again. An engine whose
-output is further from NumPy's than its bound is not timed. If a network ends in a Softmax, which
-magnifies errors, the bound is made larger, so that it holds for the Softmax's input.
+engine: VTensor with some options, or a peer. All engines of a group are loaded (the warm-up stage),
+compared with the NumPy definition, and timed in turns, forward and backward (the test stage,
+``turns.py``), so that a change of the machine affects all. A group that other programs disturbed is
+measured again. An engine whose output is further from NumPy's than its bound is not timed. If a
+network ends in a Softmax, which magnifies errors, the bound is made larger, so that it holds for
+the Softmax's input. ``cells.py`` times VTensor's levels beside the layout-aware baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -26,12 +27,12 @@ from eval.bench import FRAMEWORKS
 from eval.compare import photograph
 from eval.experiment import Scope, Store
 from eval.figures.turns import (
-    Turns,
-    disturbed,
+    Remote,
     interval,
-    machine_state,
     narrow_enough,
+    take_turns,
     turn_times,
+    undisturbed,
 )
 from eval.networks import build
 from eval.processes import capable
@@ -50,10 +51,8 @@ from vtensor.language.graph import Graph
 KEY = ("network", "batch", "size", "cap", "mix", "engine", "threads")
 #: The mixes of libraries; ``eval/mixes.py`` defines them.
 MIXES = ("onednn", "tensorflow", "elementwise")
-#: VTensor's levels; ``ewo`` is the paper's: LHO, EWO, LHO.
-LEVELS = ("none", "ewo", "all")
-#: Names of engines: those of most groups, and a session with its defaults.
-PAIR, SESSION = ("baseline", "ewo"), "session"
+#: The name of a session with its defaults.
+SESSION = "session"
 #: A session with its defaults, except that EWO takes the place of the joint choice: libraries are
 #: chosen by priority, then layouts for the fewest bytes.
 APART = "apart"
@@ -71,8 +70,6 @@ INEXACT = {"mnn": 1e-2}
 OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
 #: Seconds that one answer of a peer may take: inductor compiles for minutes.
 LIMIT_S = 1200.0
-#: How often a group is measured at most, if the machine is disturbed each time.
-TRIES = 2
 #: The number of random draws of rounds from which a confidence interval comes (the bootstrap), and
 #: the confidence of the interval.
 DRAWS, CONFIDENCE = 1000, 0.95
@@ -105,38 +102,6 @@ class Group:
         about = {"network": self.network, "batch": self.batch, "size": size, "cap": self.cap}
         rest = {"mix": self.mix, "threads": threads}
         return [{**about, **rest, "engine": engine} for engine in self.engines]
-
-
-def groups(scope: Scope) -> list[Group]:
-    """Return the groups that are timed at batch size 1, for each cap, network and mix of libraries.
-
-    With TensorFlow's mix, a group has the baseline and all of VTensor's levels. The scope's
-    ``only`` has names of networks, caps and mixes: of each of the three of which it has a name,
-    only what it names is timed.
-    """
-    wanted = []
-    for cap in caps(scope):
-        mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
-        for network in scope.networks:
-            for mix in mixes:
-                engines = ("baseline", *LEVELS) if mix == "tensorflow" else PAIR
-                wanted.append(Group(network, 1, cap, mix, engines))
-    for name in ("network", "cap", "mix"):
-        if named := {getattr(group, name) for group in wanted} & {*scope.only}:
-            wanted = [group for group in wanted if getattr(group, name) in named]
-    return wanted
-
-
-def batch_groups(scope: Scope) -> list[Group]:
-    """Return the groups of batches above 1, in TensorFlow's mix."""
-    return [
-        Group(network, batch, cap, "tensorflow", PAIR)
-        for cap in scope.batch_caps
-        if cap in caps(scope)
-        for network in scope.batch_networks
-        for batch in scope.batches
-        if batch > 1
-    ]
 
 
 def caps(scope: Scope) -> list[str]:
@@ -194,24 +159,9 @@ def measure(
                     return
                 title = f"{network}, batch {batch}, {group.cap}, {group.mix}"
                 told = _teller(store, title, count, len(todo))
-                kept.add(undisturbed(group, scope, model, told))
+                rows, about = undisturbed(partial(timed, group, scope, model, told), scope.tries)
+                kept.add({**row, **about} for row in rows)
                 count += 1
-
-
-def undisturbed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> list[Row]:
-    """Return the rows of ``timed``, measured again as long as other programs disturb the machine.
-
-    After ``TRIES`` times the last rows stay. Each row has the machine's state ``before`` and
-    ``after`` its group, and whether the group was ``disturbed``.
-    """
-    for _ in range(TRIES):
-        before = machine_state()
-        rows = list(timed(group, scope, model, told))
-        states = {"before": before, "after": machine_state()}
-        about = {**states, "disturbed": disturbed(**states)}
-        if not about["disturbed"]:
-            break
-    return [{**row, **about} for row in rows]
 
 
 def _teller(store: Store, title: str, number: int, count: int) -> Callable[[str], None]:
@@ -261,18 +211,27 @@ class Model:
         The first call computes them, image by image, and sets ``bound``.
         """
         if self._oracle is None:
-            graph = self.graph(1)
-            stretched = _stretched(graph)
-            options: Any = {"libraries": ["numpy"], "optimize": "none"}
-            with Session(graph, **options) as session:
-                [[name, images]] = self.feeds.items()
-                wanted = [*graph.outputs, *stretched]
-                rows = [session.run(wanted, {name: image[None]}) for image in images]
-            parts = [np.concatenate(rows) for rows in zip(*rows, strict=True)]
-            outputs, inner = parts[: len(graph.outputs)], parts[len(graph.outputs) :]
-            self._oracle = Loaded(0.0, 0.0, outputs)
-            self.bound = max([self.bound, *(2 * INNER * float(np.abs(x).max()) for x in inner)])
+            outputs, bound = oracle_of(self.graph(1), self.feeds)
+            self._oracle, self.bound = Loaded(0.0, 0.0, outputs), max(self.bound, bound)
         return self._oracle
+
+
+def oracle_of(graph: Graph, feeds: Mapping[str, Array]) -> tuple[list[Array], float]:
+    """Return the outputs that the NumPy library computes, and the accepted difference from them.
+
+    Args:
+        graph: a network for one image.
+        feeds: one or several images, by the name of the only input; they are computed one by one.
+    """
+    stretched = _stretched(graph)
+    options: Any = {"libraries": ["numpy"], "optimize": "none"}
+    with Session(graph, **options) as session:
+        [[name, images]] = feeds.items()
+        wanted = [*graph.outputs, *stretched]
+        rows = [session.run(wanted, {name: image[None]}) for image in images]
+    parts = [np.concatenate(rows) for rows in zip(*rows, strict=True)]
+    outputs, inner = parts[: len(graph.outputs)], parts[len(graph.outputs) :]
+    return outputs, max([BOUNDS["f32"], *(2 * INNER * float(np.abs(x).max()) for x in inner)])
 
 
 def _stretched(graph: Graph) -> list[str]:
@@ -291,30 +250,25 @@ def contender(engine: str, group: Group) -> Contender:
     The engine's options follow from its name and from the group.
 
     Args:
-        engine: the engine's name: a key of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``, one of
-            ``LEVELS``, or ``baseline``.
-        group: gives the cap on the instruction set and the mix of libraries.
+        engine: the engine's name: a key of ``OTHERS``, ``SESSIONS``, ``TUNED`` or ``ALONE``.
+        group: gives the mix of libraries. A session that comes first in it also gets lower bounds.
     """
-    options: dict[str, Any] = {"cap": group.cap, "mix": group.mix}
+    options: dict[str, Any] = {"mix": group.mix}
     place = "eval.peers.ours:Level"
     if engine in OTHERS:
         place, options = OTHERS[engine], {}
-    elif engine == "baseline":
-        place = "eval.peers.ours:LayoutAware"
     elif engine in TUNED:
         tuned = {"tune": True, "tolerance": TUNED[engine]}
-        options |= {"optimize": LEVEL_PASSES["all"], "mix": "priority", "told": tuned}
+        options |= {"optimize": LEVEL_PASSES["all"], "told": tuned}
     elif engine in ALONE:
         options |= {"optimize": LEVEL_PASSES["all"], "mix": ALONE[engine]}
     else:
-        options["optimize"] = SESSIONS.get(engine, engine)
-        if engine in SESSIONS:
-            options |= {"mix": "priority", "limits": engine == SESSION}
+        options |= {"optimize": SESSIONS[engine], "limits": engine == group.engines[0]}
     return Contender(engine, place, "f32", LIMIT_S, options=options)
 
 
-def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> Iterator[Row]:
-    """Load a group's engines, compare their outputs with NumPy's, time them; yield a row for each.
+def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> list[Row]:
+    """Load a group's engines, compare their outputs with NumPy's, time them; return their rows.
 
     Args:
         group: the engines.
@@ -333,12 +287,12 @@ def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None])
             each.enter(task)
             each.bound = max(model.bound, INEXACT.get(engine, 0.0))
             each.agree(oracle)
-        Turns(contenders, scope).run(told)
+        take_turns([Remote(each, told) for each in contenders], scope)
         for each in contenders:
             if each.worker:
                 each.finished = each.ask(None, Finished)
-    for key, each in zip(group.keys(scope), contenders, strict=True):
-        yield {**key, **_row(each, scope.seed)}
+    pairs = zip(group.keys(scope), contenders, strict=True)
+    return [{**key, **_row(each, scope.seed)} for key, each in pairs]
 
 
 def _row(one: Contender, seed: int) -> Row:
@@ -348,7 +302,6 @@ def _row(one: Contender, seed: int) -> Row:
     the draws for the confidence interval.
     """
     loaded, ended = one.loaded, one.finished
-    complete = one.status == "timed" and bool(one.rounds)
     return {
         "status": one.status,
         "reason": one.reason or None,
@@ -360,9 +313,19 @@ def _row(one: Contender, seed: int) -> Row:
         "peak_bytes": ended and ended.peak_bytes,
         "conversions": ended and ended.conversions,
         "limits_s": ended and dict(ended.limits),
-        **(summary(one.rounds, seed) if complete else {"runs": 0}),
-        "rounds_s": [[round(s, 9) for s in seconds] for seconds in one.rounds],
+        **times(one.rounds if one.status == "timed" else [], seed),
     }
+
+
+def times(rounds: Rounds, seed: int) -> Row:
+    """Return the columns of a row that say how long runs took: ``summary``, and all seconds.
+
+    Args:
+        rounds: the seconds of each run, by round; empty if the engine was not timed.
+        seed: the seed of the draws for the confidence interval.
+    """
+    every = [[round(second, 9) for second in seconds] for seconds in rounds]
+    return {**(summary(rounds, seed) if rounds else {"runs": 0}), "rounds_s": every}
 
 
 def summary(rounds: Rounds, seed: int) -> Row:
@@ -448,4 +411,4 @@ def mean_gain(gains: Iterable[Gain | None]) -> float | None:
     return fmean(means) if means else None
 
 
-__all__ = ["KEY", "LEVELS", "MIXES", "SESSION", "Gain", "Group", "gain", "measure"]
+__all__ = ["KEY", "MIXES", "SESSION", "Gain", "Group", "gain", "measure"]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from vtensor.benchmark.messages import Timed
 from vtensor.benchmark.race import Contender
 from vtensor.benchmark.summary import CONFIDENCE, DRAWS, Logs, Ratio
 
+T = TypeVar("T")
+
 #: A turn has runs for this long; a run that takes longer is a turn by itself.
 TURN_S = 0.02
 #: After so many turns, it is looked at again whether the ratios are known well enough.
@@ -29,7 +32,7 @@ LOOK = 5
 #: Fewer pairs give no interval that could be believed.
 MIN_PAIRS = 6
 #: A machine is disturbed if other programs use more than this share of its processors, or if its
-#: speed changes by more than ``DRIFT`` while a group is measured. Pairs cancel smaller changes,
+#: speed changes by more than ``DRIFT`` while engines are measured. Pairs cancel smaller changes,
 #: which are usual where a host runs several machines.
 OTHERS, DRIFT = 0.05, 0.25
 #: The time for each engine after the second, as a share of that for the first two.
@@ -72,48 +75,111 @@ def narrow_enough(ratio: Ratio, within: float) -> bool:
     return max(ratio.high - ratio.value, ratio.value - ratio.low) <= within * ratio.value
 
 
+class Engine(Protocol):
+    """An engine that has turns, in this process or in one of its own."""
+
+    @property
+    def rounds(self) -> list[Sequence[float]]:
+        """For each turn, the seconds of each of its runs."""
+        ...
+
+    @property
+    def running(self) -> bool:
+        """Whether the engine takes part; one whose process has ended does not."""
+        ...
+
+    def warm_up(self) -> None:
+        """Run once, and note whether a turn is one run or several."""
+        ...
+
+    def turn(self) -> None:
+        """Take a turn, and add it to ``rounds``."""
+        ...
+
+
 @dataclass
-class Turns:
-    """Turns of engines until the ratios of their times are known well enough.
+class Remote:
+    """A contender, whose process takes the turns.
 
     Attributes:
-        contenders: the engines, each in a process; one that has no process is left out. The times
-            of all others are compared with the first one's.
-        scope: gives the least number of pairs, the accepted interval and the most seconds.
+        contender: the engine.
+        told: called with a description of each turn.
+        budget_s: the seconds of a turn; 0 is one run.
     """
 
-    contenders: Sequence[Contender]
-    scope: Scope
+    contender: Contender
+    told: Callable[[str], None]
+    budget_s: float = 0.0
 
-    def run(self, told: Callable[[str], None]) -> None:
-        """Take all turns; ``told`` is called with a description of each."""
-        budgets = dict[str, float]()
-        for each in self._waiting():
-            told(f"warm-up, {each.peer}")
-            if answer := each.ask(0.0, Timed):
-                budgets[each.peer] = 0.0 if min(answer.seconds) > TURN_S else TURN_S
-        further = max(len(self.contenders) - 2, 0) * FURTHER
-        until, number = time.monotonic() + self.scope.seconds * (1 + further), 0
-        while (waiting := self._waiting()) and not self._done(number, until):
-            for each in waiting if number % 2 == 0 else reversed(waiting):
-                told(f"turn {number + 1}, {each.peer}")
-                if answer := each.ask(budgets[each.peer], Timed):
-                    each.rounds.append(answer.seconds)
-            number += 1
+    @property
+    def rounds(self) -> list[Sequence[float]]:
+        """The contender's rounds."""
+        return self.contender.rounds
 
-    def _waiting(self) -> list[Contender]:
-        """Return the engines that have a process."""
-        return [each for each in self.contenders if each.worker]
+    @property
+    def running(self) -> bool:
+        """Whether the contender has a process."""
+        return self.contender.worker is not None
 
-    def _done(self, number: int, until: float) -> bool:
-        """Return whether no further turn is needed after ``number`` turns, or time is over."""
-        if number >= MIN_PAIRS and time.monotonic() > until:
-            return True
-        if number < self.scope.pairs or number % LOOK:
-            return False
-        first, *rest = turn_times([{"rounds_s": each.rounds} for each in self._waiting()])
-        ratios = (interval(times / first, self.scope.seed) for times in rest)
-        return all(narrow_enough(ratio, self.scope.within) for ratio in ratios)
+    def warm_up(self) -> None:
+        """Run once, and set ``budget_s``."""
+        self.told(f"warm-up, {self.contender.peer}")
+        if answer := self.contender.ask(0.0, Timed):
+            self.budget_s = budget(min(answer.seconds))
+
+    def turn(self) -> None:
+        """Ask the process for a turn."""
+        self.told(f"turn {len(self.rounds) + 1}, {self.contender.peer}")
+        if answer := self.contender.ask(self.budget_s, Timed):
+            self.rounds.append(answer.seconds)
+
+
+def budget(run_s: float) -> float:
+    """Return the seconds of a turn of an engine whose runs take ``run_s``; 0 is one run."""
+    return 0.0 if run_s > TURN_S else TURN_S
+
+
+def take_turns(engines: Sequence[Engine], scope: Scope) -> None:
+    """Let engines run in turns until the ratios of their times are known well enough.
+
+    Args:
+        engines: the engines. The times of all others are compared with the first one's.
+        scope: gives the least number of pairs, the accepted interval and the most seconds.
+    """
+    for each in engines:
+        if each.running:
+            each.warm_up()
+    further = max(len(engines) - 2, 0) * FURTHER
+    until, number = time.monotonic() + scope.seconds * (1 + further), 0
+    while (running := [each for each in engines if each.running]) and not (
+        _known(running, number, scope) or (number >= MIN_PAIRS and time.monotonic() > until)
+    ):
+        for each in running if number % 2 == 0 else reversed(running):
+            each.turn()
+        number += 1
+
+
+def _known(engines: Sequence[Engine], number: int, scope: Scope) -> bool:
+    """Return whether the ratios are known well enough after ``number`` turns."""
+    if number < scope.pairs or number % LOOK:
+        return False
+    first, *rest = turn_times([{"rounds_s": each.rounds} for each in engines])
+    ratios = (interval(times / first, scope.seed) for times in rest)
+    return all(narrow_enough(ratio, scope.within) for ratio in ratios)
+
+
+def undisturbed(measure: Callable[[], T], tries: int) -> tuple[T, Row]:
+    """Measure, again as long as other programs disturb the machine, ``tries`` times at most.
+
+    Returns the last result, and a row with the machine's state ``before`` and ``after`` it, and
+    whether it was ``disturbed``.
+    """
+    before = machine_state()
+    result = measure()
+    after = machine_state()
+    if (other := disturbed(before, after)) and tries > 1:
+        return undisturbed(measure, tries - 1)
+    return result, {"before": before, "after": after, "disturbed": other}
 
 
 def machine_state() -> Row:

@@ -35,7 +35,7 @@ KINDS = {
 }
 #: The mix in which every element-wise operator is another library's.
 MIX = "elementwise"
-#: The least number of runs.
+#: The least number of turns.
 RUNS = 3
 
 Feeds = Mapping[str, Any]
@@ -66,14 +66,13 @@ def engines(kind: str, batch: int, size: int, threads: int) -> Iterator[tuple[Cl
 def measured(engine: Clocked, seconds: float) -> dict[str, Any]:
     """Run an engine for some seconds, and return the share of a run that conversions take.
 
-    It is the median over runs, with its interval; ``ns`` is the median time of a run.
+    It is the median over turns, with its interval; ``ns`` is the median time of a run.
     """
-    engine.run_once()  # a warm-up, which does not count
-    engine.runs.clear()
+    engine.warm_up()
     until = time.monotonic() + seconds
-    while len(engine.runs) < RUNS or time.monotonic() < until:
-        engine.run_once()
-    shares = [sum(run[key] for key in engine.converted) / run[""] for run in engine.runs]
+    while len(engine.rounds) < RUNS or time.monotonic() < until:
+        engine.turn()
+    shares = [sum(run[key] for key in engine.converted) / run[""] for run in engine.steps]
     share = interval(np.array(shares), 0)
     ends = [share.value, share.low, share.high]
     return {"share": ends, "ns": float(np.median(engine.whole)), "runs": len(shares)}

@@ -5,7 +5,6 @@ VTensor's own code plans the memory and runs the steps, so that only the layouts
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
@@ -84,33 +83,31 @@ class Network:
         sizes = [step.nbytes for step in self.steps if step.kind == CONVERSION]
         return Conversions(len(sizes), sum(sizes))
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(self, feeds: Mapping[str, Array], times: Array | None = None) -> list[Array]:
         """Run on inputs by name, and return the outputs, in the graph's order.
+
+        Args:
+            feeds: the inputs.
+            times: receives the begin and the end of each of ``steps``, in nanoseconds: int64,
+                steps x 2; None measures nothing.
 
         Raises:
             InputError: an input is missing, or has another shape.
         """
-        return self._run(feeds, None)
-
-    def times(self, feeds: Mapping[str, Array], repeats: int = 30) -> dict[str, float]:
-        """Return the seconds of a run that each operator takes, by the operator's name.
-
-        They are the sum over the operator's steps, each of which is the median of ``repeats`` runs.
-        The sum over conversions has the name ``conversion``.
-        """
-        rows = [self.step_ns(feeds) for _ in range(repeats)]
-        seconds = np.median(rows, axis=0) / 1e9
-        sums: dict[str, float] = defaultdict(float)
-        for step, time in zip(self.steps, seconds.tolist(), strict=True):
-            sums[step.kind] += time
-        return dict(sums)
-
-    def step_ns(self, feeds: Mapping[str, Array]) -> Array:
-        """Run once, and return the nanoseconds that each of ``steps`` took."""
-        clock = np.zeros((len(self.steps), 2), np.int64)
-        self._run(feeds, clock)
-        taken: Array = clock[:, 1] - clock[:, 0]
-        return taken
+        inputs = [
+            _fed(feeds, name, x.dims)
+            for name, x in zip(self.graph.inputs, self._inputs, strict=True)
+        ]
+        outputs = [fresh(x.desc.nbytes) for x in self._outputs]
+        bindings = [*inputs, *outputs]
+        if self._calls_back:
+            for memory, array in zip(self._placement.bound, bindings, strict=True):
+                memory.bind(Buffer.wrap(array))
+            for memory, host in self._placement.hosts.items():
+                memory.bind(host.buffer)
+        self._executor.replay(self._program, bindings, times)
+        rows = zip(outputs, self._outputs, strict=True)
+        return [array.view(np.float32).reshape(x.dims) for array, x in rows]
 
     def converted(self) -> dict[int, str]:
         """Return the name of the value that each conversion changes, by the index in ``steps``.
@@ -195,22 +192,6 @@ class Network:
         self._calls_back = any(step.callback for step in steps)
         for memory, buffer in self._placement.buffers(self._arena).items():
             memory.bind(buffer)  # bound once, as the arena is this network's; Python steps read it
-
-    def _run(self, feeds: Mapping[str, Array], times: Array | None) -> list[Array]:
-        inputs = [
-            _fed(feeds, name, x.dims)
-            for name, x in zip(self.graph.inputs, self._inputs, strict=True)
-        ]
-        outputs = [fresh(x.desc.nbytes) for x in self._outputs]
-        bindings = [*inputs, *outputs]
-        if self._calls_back:
-            for memory, array in zip(self._placement.bound, bindings, strict=True):
-                memory.bind(Buffer.wrap(array))
-            for memory, host in self._placement.hosts.items():
-                memory.bind(host.buffer)
-        self._executor.replay(self._program, bindings, times)
-        rows = zip(outputs, self._outputs, strict=True)
-        return [array.view(np.float32).reshape(x.dims) for array, x in rows]
 
 
 def _fed(feeds: Mapping[str, Array], name: str, dims: Sizes) -> Array:

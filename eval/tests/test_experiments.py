@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -14,15 +15,17 @@ import pytest
 from eval import busy, memory, report, shapes, steps, today
 from eval.__main__ import MINUTES, main
 from eval.experiment import FULL, QUICK, Scope, Store
-from eval.figures import claims, conversions, latency, peers, shares, timing, worth
-from eval.figures.parted import Clocked, alternate, baseline, ours, parts
+from eval.figures import claims, conversions, latency, peers, shares, turns, worth
+from eval.figures.cell import Cell, measured
+from eval.figures.cells import batch_groups, groups
+from eval.figures.parted import Clocked, baseline, ours, parts
 from eval.figures.parts import KEY as PARTS_KEY
 from eval.figures.parts import off
 from eval.figures.profiled import HEAVY
 from eval.figures.profiled import row as profiled_row
-from eval.figures.timing import Group, Model, batch_groups, gain, groups, summary, table, timed
+from eval.figures.timing import Group, Model, gain, summary, table, timed
 from eval.figures.timing import contender as contender_of
-from eval.figures.turns import Turns, interval, machine_state
+from eval.figures.turns import Remote, interval, machine_state, take_turns, undisturbed
 from eval.kernels import forms_today, layers
 from eval.layout_aware import Network
 from eval.mixes import mixes
@@ -35,6 +38,7 @@ from vtensor import Session
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.messages import Loaded, Timed
 from vtensor.benchmark.race import Contender
+from vtensor.errors import UnsupportedOperatorError
 from vtensor.language.operators import OPERATORS
 
 KEY = ("network", "engine")
@@ -73,12 +77,15 @@ def test_rows_stay_and_are_measured_once(tmp_path: Path) -> None:
 
 def test_the_scopes() -> None:
     default = Scope(threads=2)
-    mixes = {(group.cap, group.mix) for group in groups(default)}
-    assert ("sse41", "elementwise") in mixes
-    assert ("avx2", "tensorflow") not in mixes
+    engines = {(group.cap, group.mix): group.engines for group in groups(default)}
+    assert engines["sse41", "elementwise"] == ("baseline", "ewo")
+    assert engines["sse41", "tensorflow"] == ("baseline", "none", "ewo", "all")
+    assert engines["max", "tensorflow"] == ("baseline", "ewo", "all")
+    only = groups(Scope(threads=2, only=("vgg19", "sse41", "tensorflow")))
+    assert [(one.network, one.cap, one.mix) for one in only] == [("vgg19", "sse41", "tensorflow")]
     assert {group.network for group in groups(default)} == set(NAMES)
     assert {group.batch for group in batch_groups(FULL)} == {2, 4, 8, 16, 32}
-    assert (default.pairs, default.within, default.seconds) == (40, 0.02, 30.0)
+    assert (default.pairs, default.within, default.seconds) == (40, 0.02, 22.0)
     assert (FULL.pairs, FULL.within, FULL.seconds) == (40, 0.02, 300.0)
     assert len(groups(QUICK)) == 1
 
@@ -102,7 +109,7 @@ def test_an_engine_that_computes_something_else_is_not_timed(
     model = Model("mobilenet_v1", 1, QUICK, tmp_path)
     wrong = [output + np.float32(0.01) for output in model.oracle().outputs]
     monkeypatch.setattr(model, "_oracle", Loaded(0.0, 0.0, wrong))
-    group = Group("mobilenet_v1", 1, "max", "tensorflow", ("ewo",))
+    group = Group("mobilenet_v1", 1, "max", "priority", ("session",))
     [row] = timed(group, QUICK, model, lambda _: None)
     assert (row["status"], row["runs"], row["rounds_s"]) == ("disagrees", 0, [])
     assert row["difference"] > row["bound"]
@@ -119,9 +126,9 @@ def test_a_closing_softmax_stretches_the_bound(tmp_path: Path) -> None:
 
 
 def test_options_of_engines() -> None:
-    group = Group("vgg19", 1, "sse41", "tensorflow", ("baseline", "ewo"))
-    options = {"cap": "sse41", "mix": "tensorflow", "optimize": "ewo"}
-    assert contender_of("ewo", group).options == options
+    group = Group("vgg19", 1, "max", "priority", ("session", "apart"))
+    assert contender_of("onednn alone", group).options["mix"] == "onednn"
+    assert contender_of("session", group).options["limits"]
     assert contender_of("onnxruntime", group).options == {}
     assert "ewo" in contender_of("apart", group).options["optimize"]
 
@@ -190,7 +197,7 @@ def turns_of(noise: float, scope: Scope) -> tuple[list[str], list[Scripted]]:
     rng, log = np.random.default_rng(0), list[str]()
     times = ((float(rng.lognormal(0, noise)) for _ in count()) for _ in "AB")
     engines = [Scripted(name, seconds, log) for name, seconds in zip("AB", times, strict=True)]
-    Turns(engines, scope).run(lambda _: None)
+    take_turns([Remote(each, lambda _: None) for each in engines], scope)
     return log, engines
 
 
@@ -210,53 +217,88 @@ def test_an_interval_that_says_95_percent_holds_the_truth_so_often() -> None:
     assert 0.9 <= held <= 0.99
 
 
-def test_a_disturbed_group_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_disturbed_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     calm, busy = {"busy": 0.0, "loop_s": 1.0}, {"busy": 0.5, "loop_s": 1.0}
-    group, model = Group("vgg19", 1, "max", "onednn", ("ewo",)), cast("Model", None)
-    for states, expected in (([calm, busy, calm, calm], False), ([busy] * 2 * timing.TRIES, True)):
-        measured, left = list[int](), iter(states)
-        monkeypatch.setattr(timing, "machine_state", lambda left=left: next(left))
-        monkeypatch.setattr(
-            timing, "timed", lambda *_, done=measured: iter([{"number": done.append(1)}])
-        )
-        [row] = timing.undisturbed(group, Scope(), model, lambda _: None)
-        assert row["disturbed"] is expected
-        assert len(measured) == len(states) // 2
+    for states, expected in (([calm, busy, calm, calm], False), ([busy] * 4, True)):
+        numbers, left = count(1), iter(states)
+        monkeypatch.setattr(turns, "machine_state", partial(next, left))
+        number, about = undisturbed(partial(next, numbers), 2)
+        assert about["disturbed"] is expected
+        assert (number, [*left]) == (len(states) // 2, [])
 
 
-def clocked(converted: Mapping[str, float], nodes: Mapping[str, float], gaps: float) -> Clocked:
-    """Return an engine with these times, which grow a little from run to run."""
-    times = {**{f"> {name}": ns for name, ns in converted.items()}, **nodes}
-    growth = iter([1 + i / 1000 for i in range(100)])
+def clocked(conversions: Mapping[str, float], nodes: Mapping[str, float], gap: float) -> Clocked:
+    """Return an engine with steps of these microseconds, which grow a little from run to run."""
+    times = {**{f"> {name}": us for name, us in conversions.items()}, **nodes}
+    growth = (1 + i / 1000 for i in count())
 
-    def step_ns() -> tuple[float, Mapping[str, float]]:
-        parts = {key: ns * next(growth) for key, ns in times.items() for _ in "x"}
-        return sum(parts.values()) + gaps, parts
+    def run(clock: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        lengths = 1000 * np.array([*times.values()]) * next(growth)
+        clock[:, 1] = np.cumsum(lengths + 1000 * gap)
+        clock[:, 0] = clock[:, 1] - lengths
+        return [np.ones((1, 2), "f4")]
 
-    return Clocked(step_ns, {f"> {name}" for name in converted}, {})
+    kinds = {key: "conversions" if key.startswith(">") else "heavy" for key in times}
+    return Clocked(run, [*times], kinds, len(conversions), {})
+
+
+def test_a_cell_compares_engines_with_numpy_and_takes_them_apart() -> None:
+    def refuses() -> Clocked:
+        raise UnsupportedOperatorError("no library takes it")
+
+    over = Cell("", 1, None, "max", {}, 1, 6, 0.0, 0, 1, "")  # its time is over at once
+    long, short = {"x": 10e3, "y": 20e3}, {"y": 20e3}
+    makers = {
+        "baseline": lambda: clocked(long, {"a": 50e3}, 0.0),
+        "ewo": lambda: clocked(short, {"a": 50e3}, 0.0),
+        "all": refuses,
+    }
+    before, after, refused = measured(makers, [np.ones((1, 2))], 1e-4, over)
+    assert (before["status"], before["conversions"], "parts" in before) == ("timed", 2, False)
+    assert len(before["rounds"]) == len(after["rounds"]) == after["parts"]["pairs"] == 6
+    assert after["parts"]["ratio"][0] == pytest.approx(70 / 80, rel=0.01)
+    assert after["by_kind"]["conversions"] == pytest.approx(20e6, rel=0.01)
+    assert (refused["status"], refused["reason"]) == ("failed", "no library takes it")
+    assert refused["rounds"] == []
+    for expected in (np.zeros((1, 2)), np.ones((2, 2))):
+        row, *_ = measured(makers, [expected], 1e-4, over)
+        assert (row["status"], row["rounds"]) == ("disagrees", [])
+
+
+def test_a_turn_of_a_short_network_has_several_runs_and_keeps_the_median_one() -> None:
+    engine = clocked({}, {"a": 3e3}, 0.0)
+    engine.warm_up()
+    engine.turn()
+    [runs], [steps] = engine.rounds, engine.steps
+    assert len(runs) == 7
+    assert steps["a"] == steps[""] == pytest.approx(1e9 * float(np.median(runs)))
 
 
 def test_parts_add_up_to_the_difference_and_name_kernels() -> None:
-    before = clocked({"x": 10.0, "y": 20.0}, {"a": 100.0, "b": 50.0, "c": 7.0}, 3.0)
-    after = clocked({"y": 21.0, "z": 5.0}, {"a": 140.0, "b": 40.0, "c": 7.0}, 4.0)
-    alternate(before, after, 6, 0.0)
+    ms = 1e3
+    before = clocked(
+        {"x": 10 * ms, "y": 20 * ms}, {"a": 100 * ms, "b": 50 * ms, "c": 7 * ms}, 1 * ms
+    )
+    after = clocked({"y": 21 * ms, "z": 5 * ms}, {"a": 140 * ms, "b": 40 * ms, "c": 7 * ms}, 2 * ms)
+    take_turns([before, after], Scope(pairs=6, seconds=0.0))
     row = parts(before, after)
     by = row["parts_ns"]
     assert sum(by.values()) == pytest.approx(row["after_ns"] - row["before_ns"])
-    assert by["conversions gone"] == pytest.approx(-10, rel=0.1)
-    assert by["conversions new"] == pytest.approx(5, rel=0.1)
-    assert by["conversions that stay"] == pytest.approx(1, abs=1)
-    assert by["gaps"] == pytest.approx(1)
+    assert by["conversions gone"] == pytest.approx(-10e6, rel=0.1)
+    assert by["conversions new"] == pytest.approx(5e6, rel=0.1)
+    assert by["conversions that stay"] == pytest.approx(1e6, abs=1e6)
+    assert by["gaps"] == pytest.approx(4e6)
     assert [kernel["node"] for kernel in row["slower"]][:1] == ["a"]
     assert [kernel["node"] for kernel in row["faster"]][:1] == ["b"]
     assert off(row) < 0.01
-    row["parts_ns"]["gaps"] += 30
+    row["parts_ns"]["gaps"] += 30e6
     assert off(row) > 0.1
 
 
 def test_the_first_page_says_what_conversions_are_worth(tmp_path: Path) -> None:
     store = Store(tmp_path, {"when": "now"})
     assert list(worth.answers(store)) == []
+    assert claims.summary(store) == "Of 9 claims: 9 not measured."
     assert {row[2] for row in claims.expectations(store)} == {"**not measured**"}
     about = {"batch": 1, "cap": "sse41", "mix": "tensorflow"}
     engines = {"baseline": 1.0, "none": 0.9, "ewo": 0.9}
@@ -290,11 +332,12 @@ def test_the_first_page_says_what_conversions_are_worth(tmp_path: Path) -> None:
     )
     text = "\n".join(worth.answers(store))
     for part in (
-        "takes 10.0 % less time than the baseline in the mean of 2 networks",
+        "passes take 10.0 % off a run, in the mean of 2 networks",
+        "due to the same operators in another layout: 0.0 %",
         "4.0 % (vgg19) to 16.0 % (resnet50) of the baseline's run, 10.0 % in the mean",
         "A run converts vgg19 50 times",
         "Of all 50 conversions the resolver alone leaves 2",
-        "at least 5 % in 1 of 2 cells (pooling), of which VTensor keeps 5 % at most",
+        "at least 5 % of the baseline's run in 1 of 2 settings (pooling), of which VTensor keeps",
     ):
         assert part in text
     verdicts = [row[2] for row in claims.expectations(store)]
@@ -312,7 +355,7 @@ def test_parts_of_a_real_network_add_up_and_find_its_conversions() -> None:
     network = Network(graph, shared, 1)
     with Session(graph, threads=1, optimize="none", **shared._asdict()) as session:
         first, second = baseline(network, feeds), ours(session, feeds)
-        alternate(first, second, 6, 0.0)
+        take_turns([first, second], Scope(pairs=6, seconds=0.0))
         assert any(step.is_transform for step in session.plan.steps)
     assert second.converted
     row = parts(first, second)
@@ -329,13 +372,19 @@ def test_the_state_of_the_machine() -> None:
 
 
 #: The sections that ``make test`` measures: they take seconds.
-QUICK_SECTIONS = ("table1", "latency", "stddev", "conversions", "parts", "shares", "batch")
+QUICK_SECTIONS = (
+    "table1",
+    "latency",
+    "stddev",
+    "conversions",
+    "parts",
+    "shares",
+    "batch",
+    "breakdown",
+)
 
 
-def test_all_of_it_quickly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timing, "TRIES", 1)  # other tests disturb the machine each time
+def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(quick=True, to=tmp_path, only="" if ALL else ",".join(QUICK_SECTIONS))
     text = (tmp_path / "REPORT.md").read_text()
     for experiment in report.experiments():

@@ -50,6 +50,7 @@ from .recurrence import recurrent as recurrent
 from .reductions import NUMBERS as NUMBERS
 from .reductions import ORDERED as ORDERED
 from .reductions import reduction as reduction
+from .samples import bilinear as bilinear
 from .samples import blended as blended
 from .samples import grid_sample as grid_sample
 from .samples import roi_align as roi_align

@@ -31,6 +31,9 @@ Run = tuple[int, int, int]
 #: shape, strides in the indices, strides in the tensor, the indexed axes (size, stride, name),
 #: elements of a block, number of indices, number of elements of the tensor.
 Places = tuple[Sizes, Sizes, Sizes, Sequence[tuple[int, int, str]], int, int, int]
+#: An axis along which each element of dst lies between two of src: src's size; for each element of
+#: dst, the indices of these two and their weights.
+Between = tuple[int, Sizes, Sizes, Sequence[float], Sequence[float]]
 #: Weighted sums along an axis of src: number of elements before, along and after the axis; for each
 #: element of dst, where its summands end in the two lists that follow; index in src and weight of
 #: each summand.
@@ -606,6 +609,20 @@ class Kernels(Protocol):
         along and after the axis in src; for each element of dst, the end of its summands in near
         and weights; the index in src of each summand, and its weight. Slots: src, dst, and
         scratch if there are several axes.
+        """
+
+    def bilinear(
+        self, dtype: str, outer: int, rows: Between, columns: Between, inner: int
+    ) -> Kernel:
+        """
+        Make a kernel that resamples an image linearly along two neighbouring axes at once.
+
+        Args:
+            outer, inner: the number of elements before and after the axes.
+            rows, columns: (from, below, above, low, high) each: src's size; for each element of dst
+                two elements of src, and their weights.
+
+        Slots: src, dst.
         """
 
     def grid_sample(

@@ -19,12 +19,6 @@ def available() -> str | None:
     return native.unavailable()
 
 
-def version() -> str:
-    """Return Eigen's version and the instruction set that its kernels use, as a text."""
-    kernels = native.load()
-    return f"{kernels.version} on {kernels.level}"
-
-
 def limit_isa(cap: str) -> None:
     """Cap the instruction set; see ``Levels.limit``."""
     native.limit(cap)

@@ -11,7 +11,7 @@ from libdesc.tracing import pure
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Kernels
 
-__all__ = ["CAPS", "LEVELS", "joined", "limit", "load", "load_baseline", "unavailable"]
+__all__ = ["CAPS", "LEVELS", "joined", "limit", "load", "load_baseline", "unavailable", "version"]
 
 _levels: Levels[Kernels] = Levels("eigen")
 
@@ -19,6 +19,11 @@ load = _levels.load
 limit = _levels.limit
 unavailable = _levels.unavailable
 load_baseline = _levels.baseline
+
+
+def version() -> str:
+    """Return Eigen's version; see ``Levels.version``."""
+    return _levels.version(load().version)
 
 
 @pure

@@ -46,6 +46,9 @@ INTEGERS = frozenset(
 #: The functions whose result is a truth value.
 TRUTHS = frozenset(("eq", "lt", "le"))
 
+#: The functions that make such an integer of an f32.
+_ROUNDINGS = frozenset(f"to_{dtype} {FLOAT}" for dtype in SHORT)
+
 #: (function, arguments): a function such as ``"add f32"``, and for each argument the number of a
 #: value of the program.
 Instruction = tuple[str, list[int]]
@@ -83,6 +86,8 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
 
     >>> compiled(lambda x: (x * 2).max(0), ["f32", "f32"]).instructions
     [('mul f32', [0, 1]), ('max f32', [3, 2])]
+    >>> compiled(lambda x: x.to("u8").to("f32") + x, ["f32", "f32"]).instructions
+    [('to_u8_f32 f32', [0]), ('add f32', [1, 0])]
     """
     if missing := [dtype for dtype in types if dtype not in TYPES]:
         raise Decline(f"computes element by element, but not in {', '.join(missing)}")
@@ -184,8 +189,24 @@ class _Compiler:
         first["code"] = first["constant"] + len(self._constants)
         if first["code"] > MAX_INPUTS:
             raise Decline(f"computes with {MAX_INPUTS} operands and numbers at most")
-        code = [(name, [first[v.where] + v.number for v in values]) for name, values in self._code]
+        places = {old: new for new, old in enumerate(self._read())}
+
+        def place(value: _Value) -> int:
+            return places[value.number] if value.where == "code" else value.number
+
+        code = [
+            (name, [first[v.where] + place(v) for v in values])
+            for name, values in map(self._code.__getitem__, places)
+        ]
         return Program(self._types, list(self._constants), code)
+
+    def _read(self) -> list[int]:
+        """Return the indices of the instructions on which the last one depends, and its own."""
+        read = {len(self._code) - 1}
+        for index in reversed(range(len(self._code))):
+            if index in read:
+                read |= {v.number for v in self._code[index][1] if v.where == "code"}
+        return sorted(read)
 
     def _value(self, expression: Expression) -> _Value:
         if id(expression) not in self._values:
@@ -224,8 +245,15 @@ class _Compiler:
         return self._add(f"to_{dtype} {value.kind}", kind, [value])
 
     def _as(self, kind: str, value: _Value) -> _Value:
+        """Return a value as another kind. A number that was rounded to an integer of 8 or 16 bits
+        never becomes an s64 on its way back to f32.
+        """
         if value.kind == kind:
             return value
+        name, arguments = self._code[value.number] if value.where == "code" else ("", [])
+        if kind == FLOAT and name in _ROUNDINGS:
+            dtype = name.partition(" ")[0]
+            return self._add(f"{dtype}_{FLOAT} {FLOAT}", FLOAT, arguments)
         return self._add(f"to_{kind} {value.kind}", kind, [value])
 
     def _constant(self, kind: str, number: float) -> _Value:

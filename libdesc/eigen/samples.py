@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from libdesc.eigen import native
 from libdesc.eigen.kernels import emit_kernel
 from libdesc.eigen.moves import SameLayout
 from libdesc.routine import Routine
-from ptensor.evaluation import emit
+from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.language.dtype import ITEMSIZE
@@ -48,6 +48,47 @@ def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> 
         emit_kernel(native.load().blend(x.dtype, axes), [src, dst])
 
     return SameLayout([x, y], run, unblocked=taps)
+
+
+def bilinear(x: VTensor, y: VTensor, axes: Mapping[str, Callable[[], Any]]) -> Routine:
+    """Return the routine of sums of four weighted neighbours along two dims at once.
+
+    Args:
+        x, y: the same dims.
+        axes: by dim, in the order of x's dims, a function that returns x's size, for each element
+            of y the indices of two elements of x, and the weights of these. Weights along both dims
+            are multiplied. Elements of weight 0 do not count.
+    """
+
+    def run(src: PTensor, dst: PTensor) -> None:
+        shape = list(src.required_layout.physical_shape(src.dims))
+        at = src.required_layout.axes.index((next(iter(axes)), 0))
+        rows, columns = (axis() for axis in axes.values())
+        sizes = prod(shape[:at]), prod(shape[at + 2 :])
+        emit(native.load().bilinear(x.dtype, sizes[0], rows, columns, sizes[1]), [src, dst])
+
+    return _Bilinear([x, y], run, unblocked=axes)
+
+
+class _Bilinear(SameLayout):
+    """A routine that needs two dims, ``unblocked``, one after another in memory."""
+
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+        """Return a layout by operand index: that in which x is produced if it has the dims one
+        after another, else x's plain layout.
+        """
+        answers = super().preferred(call)
+        fits = self._refusal(answers[0]) is None
+        return answers if fits else dict.fromkeys(answers, Layout.plain(self.tensors[0].dims))
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """Return None if the library takes these layouts, else the reason why not."""
+        return super().confirm(call, row) or self._refusal(row[0])
+
+    def _refusal(self, layout: Any) -> str | None:
+        dims = [axis.dim for axis in layout.axes]
+        first, second = (dim for dim in self.tensors[0].dims if dim in self.unblocked)
+        return None if dims.index(second) == dims.index(first) + 1 else f"{first} {second} apart"
 
 
 def _to_three_dims(tensor: VTensor, missing: int = 1) -> list[int]:

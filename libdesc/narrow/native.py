@@ -42,7 +42,7 @@ _FROM = {"amx": ("amx", "max")}
 
 #: How many times as fast products of bytes are as those of f32, by kind of instructions.
 PRODUCTS = {
-    "plain": 0.5,
+    "plain": 1.0,
     "avx2": 1.2,
     "avx_vnni": 2.5,
     "avx512": 1.5,
@@ -67,8 +67,8 @@ def instructions() -> str:
 
 
 def version() -> str:
-    """Return VTensor's version, of which the kernels are a part, and their instructions."""
-    return f"{__version__} on {instructions()}"
+    """Return VTensor's version, of which the kernels are a part; see ``Levels.version``."""
+    return _levels.version(__version__, instructions())
 
 
 def speeds() -> dict[str, Speed]:

@@ -277,13 +277,14 @@ class InPlanes:
 
     def __repr__(self) -> str: ...
 
-def product_in_planes(first: Primitive, second: Primitive, last: Primitive) -> InPlanes:
+def product_in_planes(primitives: Sequence[Primitive]) -> InPlanes:
     """
     Make a product of f32 by three products of bf16: lo * hi + hi * lo + hi * hi.
 
-    ``first``, ``second`` and ``last`` compute f32 from bf16 in one layout: without followers;
-    with a sum; with the addition of an operand like dst, then the followers. Slots: those of
-    ``last`` without that operand. weights has two planes, each in the layout of its descriptor.
+    With two primitives, weights have one plane, and hi * lo is missing. All compute f32 from bf16
+    in one layout: the first without followers; the second of three with a sum; the last with the
+    addition of an operand like dst, then the followers. Slots: those of the last without that
+    operand. Each plane of weights is in the layout of its descriptor.
     """
 
 def reorder_to_planes(whole: Primitive, planes: int) -> InPlanes:

@@ -30,6 +30,11 @@ DTYPES = ("f32", "bf16", "f16", "s32", "s8", "u8")
 #: The encoding of f32 values as sums of two bf16, each of which oneDNN sees as a tensor of its own.
 PLANES = Encoding("bf16", rest=Encoding("bf16"))
 
+#: The forms of a product of f32 that multiply planes of bf16: by the beginning of the kernel's
+#: name, the encoding of constant weights. The step splits src, in f32, into two planes itself. The
+#: number in the name is that of products in bf16.
+PLANE_FORMS: Mapping[str, Encoding] = {"bf16x3": PLANES, "bf16x2": Encoding("bf16")}
+
 #: Names of the dims of a descriptor, by number.
 Order = tuple[str, ...]
 

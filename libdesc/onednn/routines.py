@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from libdesc.onednn.layouts import PLANES, Order, from_desc, to_desc
+from libdesc.onednn.layouts import PLANE_FORMS, Order, from_desc, to_desc
 from libdesc.onednn.native import dnnl, speeds
 from libdesc.routine import Routine, Wanted, reference_kernel
 from ptensor.evaluation import Call, Decline, Variant, emit, forms_on
@@ -33,10 +33,6 @@ Row = Sequence[Layout]
 #: How many of oneDNN's kernels are measured at most for a call in given layouts. Later kernels in
 #: oneDNN's list are for smaller instruction sets.
 MAX_KERNELS = 3
-
-
-#: How the names of kernels begin that multiply sums of two bf16.
-IN_PLANES = "bf16x3:"
 
 
 class Operand(NamedTuple):
@@ -353,8 +349,9 @@ def layouts_of(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout
         from_desc(descs[operand.argument], operand.order, operand.tensor.dtype)
         for operand in operands
     ]
-    if primitive.kernel.startswith(IN_PLANES):  # the descriptors are those of single planes
-        whole = {"src": None, "weights": PLANES}
+    form = primitive.kernel.partition(":")[0]
+    if form in PLANE_FORMS:  # the descriptors are those of single planes
+        whole = {"src": None, "weights": PLANE_FORMS[form]}
         for i, operand in enumerate(operands):
             if operand.argument in whole:
                 layouts[i] = layouts[i].with_encoding(whole[operand.argument])

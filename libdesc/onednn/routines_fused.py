@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from libdesc.onednn.layouts import PLANES
+from libdesc.onednn.layouts import PLANE_FORMS
 from libdesc.onednn.native import dnnl, speeds
 from libdesc.onednn.posts import GELU, PostEltwise, eltwise
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, is_reference, layouts_of, within
 from libdesc.patterns import OTHER, X, binary, bounds, matched, split_bounds
 from libdesc.schema import Speed
+from ptensor.encoding import Encoding
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from vtensor.errors import LayoutNotSupported
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 #: The element types in which GELU is fused. In bf16 a result next to one that is no number may be
 #: rounded twice; in f16 it could overflow before.
 GELU_TYPES = ("f32", "bf16")
-
-#: The number of products in bf16 that make a product of operands that are sums of two bf16.
-PLANE_PRODUCTS = 3
 
 
 class FusingRoutine(OneDnnRoutine):
@@ -156,7 +154,7 @@ class FusingRoutine(OneDnnRoutine):
             LayoutNotSupported: oneDNN has no descriptor of a layout.
             Decline: oneDNN has no kernel, or with the followers it would use another kernel.
         """
-        if row[1].encoding == PLANES:
+        if self._has_planes(operands, row):
             return self._in_planes(operands, row, make, matrix)
         unfused = self.build(operands, row[:3], lambda s, w, d: make(s, w, None, d))
         if not self.follows:
@@ -189,7 +187,7 @@ class FusingRoutine(OneDnnRoutine):
             LayoutNotSupported: oneDNN has no descriptor of a layout.
             Decline: oneDNN has no kernel.
         """
-        if row[1].encoding == PLANES:
+        if self._has_planes(operands, row):
             return self._in_planes(operands, row, make, matrix)
 
         def make_fused(src: Desc, weights: Desc, dst: Desc, *others: Desc) -> Primitive:
@@ -200,21 +198,30 @@ class FusingRoutine(OneDnnRoutine):
         return self.build(self.all(operands, matrix), row, make_fused)
 
     def rounded_rows(self) -> Iterator[Row]:
-        """Yield rows in bf16, then, if three products in bf16 are faster than one in f32, rows with
-        constant weights as the sum of two bf16. The step then splits src in the same way.
+        """Yield rows in bf16, then, for each of ``PLANE_FORMS`` whose products in bf16 are faster
+        than one in f32, rows with constant weights in its encoding.
         """
         yield from super().rounded_rows()
         factor = speeds().get("bf16", Speed()).products
         tensors = [operand.tensor for operand in self.core]
         constant = (tensors[1].base or tensors[1]).constant
-        if factor > PLANE_PRODUCTS and constant and {t.dtype for t in tensors} == {"f32"}:
-            for row in self.rows():
-                yield [row[0], row[1].with_encoding(PLANES), *row[2:]]
+        if not constant or {t.dtype for t in tensors} != {"f32"}:
+            return
+        for encoding in PLANE_FORMS.values():
+            if factor > products_of(encoding):
+                for row in self.rows():
+                    yield [row[0], row[1].with_encoding(encoding), *row[2:]]
+
+    def _has_planes(self, operands: Sequence[Operand], row: Row) -> bool:
+        """Return whether a row has src in f32 and weights in the encoding of a form of planes."""
+        src, weights = row[:2]
+        plain = operands[0].tensor.dtype == "f32" and src.encoding is None
+        return plain and weights.encoding in PLANE_FORMS.values()
 
     def _in_planes(
         self, operands: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool
     ) -> Primitive:
-        """Return the product with its followers as three products of bf16 planes, on one kernel.
+        """Return the product with its followers as products of bf16 planes, on one kernel.
 
         Args: see ``fused``.
 
@@ -222,14 +229,19 @@ class FusingRoutine(OneDnnRoutine):
             LayoutNotSupported: oneDNN has no descriptor of a layout, or src or dst is not in f32.
             Decline: oneDNN has no such kernel, or has others for followers or sums.
         """
-        src, weights, dst = row[:3]
-        if src.encoding or dst.encoding or {o.tensor.dtype for o in operands} != {"f32"}:
+        weights, dst = row[1:3]
+        if (
+            weights.encoding is None
+            or dst.encoding
+            or {o.tensor.dtype for o in operands} != {"f32"}
+        ):
             raise LayoutNotSupported("a product of planes has src and dst in f32")
-        narrow = [src.with_encoding("bf16"), weights.with_encoding("bf16"), dst]
+        narrow = [row[0].with_encoding("bf16"), weights.with_encoding("bf16"), dst]
         first = self.build(operands, narrow, lambda s, w, d: make(s, w, None, d))
         narrow = layouts_of(first, operands)
         added = dnnl.Attr().sum()
         second = self.build(operands, narrow, lambda s, w, d: make(s, w, None, d, attr=added))
+        between = [second] * (products_of(weights.encoding) - 2)
 
         def make_last(src: Desc, weights: Desc, dst: Desc, *others: Desc) -> Primitive:
             named = dict(zip(self.follower_operands, others, strict=True))
@@ -240,7 +252,7 @@ class FusingRoutine(OneDnnRoutine):
         last = self.build(self.all(operands, matrix), asked, make_last)
         if not first.kernel == second.kernel == last.kernel or is_reference(first):
             raise Decline(f"no one kernel for planes: {first.kernel}, {second.kernel}, {last}")
-        return cast("Primitive", dnnl.product_in_planes(first, second, last))
+        return cast("Primitive", dnnl.product_in_planes([first, *between, last]))
 
     def _follower_row(self, dst: Layout) -> Row:
         """Return a layout for each operand of the followers, given the layout of dst."""
@@ -266,6 +278,14 @@ class FusingRoutine(OneDnnRoutine):
                 alg, name = post
                 attr = attr.binary(alg, named[name])
         return attr if self.end is None else self.end(attr)
+
+
+def products_of(weights: Encoding) -> int:
+    """Return the number of products in bf16 that multiply src in two planes by encoded weights.
+
+    The product of the two smaller planes is left out.
+    """
+    return 1 + len(weights.planes)
 
 
 def _broadcasts(tensor: VTensor, out: VTensor) -> bool:

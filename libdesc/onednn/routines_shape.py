@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
@@ -28,8 +29,14 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 
+#: oneDNN's concatenation copies one piece of a source after another. Where there are more than
+#: ``FEW_PIECES`` of fewer than ``SHORT_PIECE`` elements, that takes several times as long as a copy
+#: of elements at a stride.
+FEW_PIECES, SHORT_PIECE = 64, 16
+
+
 class Concat(FollowingRoutine):
-    """Concatenation along a dim, all operands in one layout.
+    """Concatenation along a dim, all operands in one layout, whose pieces are not many and short.
 
     Args:
         sources: tensors of the same dims, whose sizes differ along ``axis`` only.
@@ -45,21 +52,47 @@ class Concat(FollowingRoutine):
 
     def rows(self) -> Iterator[Row]:
         """Yield rows of layouts to try, in which all operands have the same layout: that of each
-        input, then usual layouts.
+        input, then usual layouts. A current layout in which pieces are short is the last row: other
+        libraries take it as it is.
         """
         candidates = [layout for source in self.operands[:-1] for layout in followed(source)]
         current = [produced(source) for source in self.tensors[:-1]]
         first = [layout for layout in current if layout is not None and not layout.is_any]
         for layout in dict.fromkeys([*first, *candidates]):
             yield self.row(layout)
+            if layout in first and layout.is_plain and self._is_short(layout):
+                return
+
+    def _is_short(self, layout: Layout) -> bool:
+        source, axis = self.tensors[0], self.operands[0].order[self.axis]
+        stride = layout.strides(source.dims)[layout.dims.index(axis)]
+        return _has_short_pieces(source.size(axis) * stride, source.num_elements)
 
     def row(self, layout: Layout) -> Row:
         """Return a layout per operand: ``layout`` for all."""
         return [layout] * len(self.operands)
 
     def make(self, *descs: Desc) -> Primitive:
-        """Return the concat primitive for a descriptor per operand."""
+        """Return the concat primitive for a descriptor per operand.
+
+        Raises:
+            Decline: pieces of the first source are many and short.
+        """
+        lead, at = descs[0], self.axis
+        piece = lead.dims[at] * lead.strides[at]
+        if not lead.inner_blocks and _has_short_pieces(piece, prod(lead.dims)):
+            raise Decline(f"copies pieces of {piece} elements, one after another")
         return dnnl.concat(self.axis, list(descs[:-1]), descs[-1])
+
+
+def _has_short_pieces(piece: int, elements: int) -> bool:
+    """Return whether a concatenation copies many short pieces of a source.
+
+    Args:
+        piece: the elements of the source that are neighbours in the result.
+        elements: all elements of the source.
+    """
+    return elements > FEW_PIECES * piece and piece < SHORT_PIECE
 
 
 class Pad(FollowingRoutine):

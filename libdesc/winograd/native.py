@@ -29,5 +29,5 @@ def limit(cap: str) -> None:
 
 
 def version() -> str:
-    """Return VTensor's version, of which the kernels are a part, and their instruction set."""
-    return f"{__version__} on {load().level}"
+    """Return VTensor's version, of which the kernels are a part; see ``Levels.version``."""
+    return _levels.version(__version__)

@@ -70,6 +70,16 @@ std::int64_t to_integer(float a) {
     return a >= kEnd ? kMost : static_cast<std::int64_t>(a < kEnd ? raised : 0.0F);
 }
 
+// The same as a float, for T that floats hold exactly; never -0.
+template <class T>
+float to_whole(float a) {
+    constexpr float kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
+    float bounded = a == a ? a : 0.0F;
+    bounded = bounded > kLow ? bounded : kLow;
+    bounded = bounded < kHigh ? bounded : kHigh;
+    return __builtin_truncf(bounded) + 0.0F;
+}
+
 // Rounds to the 8 significant bits of bf16, ties to even.
 float to_bf16(float a) {
     const auto bits = std::bit_cast<std::uint32_t>(a);
@@ -131,6 +141,10 @@ constexpr Function kTable[]{
     one<Integer, float, to_integer<std::uint32_t>>("to_u32 f32"),
     one<Integer, float, to_integer<std::uint16_t>>("to_u16 f32"),
     one<Integer, float, to_integer<std::uint8_t>>("to_u8 f32"),
+    one<float, float, to_whole<std::int16_t>>("to_s16_f32 f32"),
+    one<float, float, to_whole<std::int8_t>>("to_s8_f32 f32"),
+    one<float, float, to_whole<std::uint16_t>>("to_u16_f32 f32"),
+    one<float, float, to_whole<std::uint8_t>>("to_u8_f32 f32"),
     one<Integer, float, to_narrow<S4>>("to_s4 f32"),
     one<Integer, float, to_narrow<U4>>("to_u4 f32"),
     one<Integer, float, to_narrow<S2>>("to_s2 f32"),

@@ -3,7 +3,10 @@
 #include "counted.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "elements.h"
@@ -100,6 +103,57 @@ private:
     Index conditions_;
 };
 
+template <std::size_t>
+struct BitsOf;
+template <>
+struct BitsOf<1> : std::type_identity<std::uint8_t> {};
+template <>
+struct BitsOf<2> : std::type_identity<std::uint16_t> {};
+template <>
+struct BitsOf<4> : std::type_identity<std::uint32_t> {};
+template <>
+struct BitsOf<8> : std::type_identity<std::uint64_t> {};
+
+// Returns a number that is smaller for smaller elements and equal for equal ones; for NaN, which
+// comes last, the largest.
+template <class Element>
+auto rank_of(Element value) {
+    using Bits = typename BitsOf<sizeof(Element)>::type;
+    constexpr auto kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+    const auto bits = std::bit_cast<Bits>(value);
+    if constexpr (std::is_integral_v<Element>) {
+        return static_cast<Bits>(std::is_signed_v<Element> ? bits ^ kSign : bits);
+    } else {
+        if (is_nan(value)) return static_cast<Bits>(~Bits{0});
+        if (value == Element(0)) return kSign;
+        return static_cast<Bits>((bits & kSign) != 0 ? ~bits : bits | kSign);
+    }
+}
+
+// An element by its rank, and its index.
+struct Ranked {
+    std::uint64_t rank;
+    Index index;
+};
+
+// Sorts by rank, from the lowest byte of `bytes` to the highest; equal ranks keep their order.
+// Returns the sorted array, which is one of the two.
+Ranked *sorted(Ranked *from, Ranked *to, Index length, std::size_t bytes) {
+    constexpr int kValues = 256;
+    std::array<std::array<Index, kValues>, sizeof(std::uint64_t)> found{};
+    for (Index i = 0; i < length; ++i)
+        for (std::size_t byte = 0; byte < bytes; ++byte)
+            ++found[byte][from[i].rank >> (8 * byte) & 0xFF];
+    for (std::size_t byte = 0; byte < bytes; ++byte) {
+        std::array<Index, kValues> &ends = found[byte];
+        if (std::ranges::find(ends, length) != ends.end()) continue;  // all have the same one
+        std::exclusive_scan(ends.begin(), ends.end(), ends.begin(), Index{0});
+        for (Index i = 0; i < length; ++i) to[ends[from[i].rank >> (8 * byte) & 0xFF]++] = from[i];
+        std::swap(from, to);
+    }
+    return from;
+}
+
 // Slices are compared element by element, the first ones first. NaN comes last. It equals NaN where
 // elements are compared alone, and nothing in a longer slice.
 template <class Element>
@@ -113,7 +167,7 @@ public:
         for (const char *name : {"indices", "inverse", "counts"})
             add_slot(name, VTENSOR_WRITE, slices.length, kNumber);
         add_slot("count", VTENSOR_WRITE, 1, kNumber);
-        add_scratch(times(times(2, slices.length), kNumber / sizeof(float)));
+        add_scratch(times(times(4, slices.length), kNumber / sizeof(float)));
     }
 
 private:
@@ -137,30 +191,42 @@ private:
         const Index length = slices_.length;
         Index *const first = numbers(slots, 2), *const inverse = numbers(slots, 3);
         Index *const counts = numbers(slots, 4);
-        // Slices in their order, and the place in the result of each slice that is the first of its
-        // kind.
-        Index *const order = numbers(slots, 6), *const places = order + length;
-        Index found = 0;
-        std::iota(order, order + length, Index{0});
-        std::sort(order, order + length, [&](Index one, Index two) {
-            const int sign = compared(src, one, two);
-            return sign < 0 || (sign == 0 && one < two);
-        });
-        for (Index i = 0, begin = 0; i < length; ++i) {
-            if (i > 0 && compared(src, order[i - 1], order[i]) != 0) begin = i;
-            if (i == begin && ascending_) places[order[i]] = found++;
-            inverse[order[i]] = order[begin];
+        Index *const order = numbers(slots, 6);
+        // The place in the result of each slice that is the first of its kind.
+        Index *places = order + length;
+        Index found = 0, begin = 0;
+        const auto visit = [&](Index slice, bool begins) {
+            if (begins) begin = slice;
+            if (begins && ascending_) places[slice] = found++;
+            inverse[slice] = begin;
+        };
+        if (slices_.outer == 1 && slices_.inner == 1) {
+            auto *const one = reinterpret_cast<Ranked *>(order), *const two = one + length;
+            for (Index i = 0; i < length; ++i) one[i] = {rank_of(src[i]), i};
+            const Ranked *const row = sorted(one, two, length, sizeof(Element));
+            places = reinterpret_cast<Index *>(row == one ? two : one);
+            for (Index i = 0; i < length; ++i)
+                visit(row[i].index, i == 0 || row[i].rank != row[i - 1].rank ||
+                                        (!alone_ && is_nan(src[row[i].index])));
+        } else {
+            std::iota(order, order + length, Index{0});
+            std::sort(order, order + length, [&](Index left, Index right) {
+                const int sign = compared(src, left, right);
+                return sign < 0 || (sign == 0 && left < right);
+            });
+            for (Index i = 0; i < length; ++i)
+                visit(order[i], i == 0 || compared(src, order[i - 1], order[i]) != 0);
         }
         std::fill_n(first, length, 0);
         std::fill_n(counts, length, 0);
         for (Index i = 0; i < length; ++i) {
-            const Index begin = inverse[i];
-            if (begin == i) {
+            const Index same = inverse[i];
+            if (same == i) {
                 if (!ascending_) places[i] = found++;
                 first[places[i]] = i;
                 slices_.copy(src, i, dst, places[i]);
             }
-            inverse[i] = places[begin];
+            inverse[i] = places[same];
             ++counts[inverse[i]];
         }
         slices_.zero_from(dst, found);

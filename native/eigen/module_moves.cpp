@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "bilinear.h"
 #include "counted.h"
 #include "module.h"
 #include "moves.h"
@@ -18,6 +19,7 @@ using RunRow = std::tuple<Index, Index, Index>;
 using AxisRow = std::tuple<Index, Index, std::string>;
 using PlacesRow = std::tuple<Ints, Ints, Ints, std::vector<AxisRow>, Index, Index, Index>;
 using BlendRow = std::tuple<Index, Index, Index, Ints, Ints, std::vector<float>>;
+using BetweenRow = std::tuple<Index, Ints, Ints, std::vector<float>, std::vector<float>>;
 using SampledRow = std::tuple<Index, Index, Ints, Ints, Index>;
 using AlignRow = std::tuple<Index, Index, Index, Index, Index, Index, Index, bool, Index, Index,
                             float, bool>;
@@ -254,6 +256,22 @@ void bind_samples(nb::module_ &m) {
 along and after the axis in src; for each element of dst, the end of its summands in near
 and weights; the index in src of each summand, and its weight. Slots: src, dst, and
 scratch if there are several axes.)");
+    m.def(
+        "bilinear",
+        [](const std::string &dtype, Index outer, const BetweenRow &rows,
+           const BetweenRow &columns, Index inner) {
+            return Kernel(bilinear(dtype, outer, std::make_from_tuple<Between>(rows),
+                                   std::make_from_tuple<Between>(columns), inner));
+        },
+        "dtype"_a, "outer"_a, "rows"_a, "columns"_a, "inner"_a,
+        R"(Make a kernel that resamples an image linearly along two neighbouring axes at once.
+
+Args:
+    outer, inner: the number of elements before and after the axes.
+    rows, columns: (from, below, above, low, high) each: src's size; for each element of dst
+        two elements of src, and their weights.
+
+Slots: src, dst.)");
     m.def(
         "grid_sample",
         [](const std::string &dtype, const std::string &grid_dtype, const SampledRow &image,

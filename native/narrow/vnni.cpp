@@ -1,34 +1,26 @@
 // native/narrow/vnni.cpp: products of unsigned and signed bytes with VNNI, of AVX-512 or AVX.
+#include "vnni.h"
+
 #include "sums.h"
 
 #if defined(__AVX2__)
 
 #include <cstring>
 
-#include <immintrin.h>
-
 namespace vtensor::narrow {
 
 namespace {
 
-// As the intrinsics, whose sums GCC 12 would copy from register to register, and to memory. As
-// assembly, an instruction needs no compiler option by which code for other machines might change.
-// kMost: rows at a time; with two vectors of columns, the sums fill most registers.
+// The most rows at a time; with two vectors of columns, the sums fill most registers.
+constexpr int kMost = kFours == 16 ? 12 : 6, kLanes = kFours;
+
+inline Vector repeat(std::int32_t four) {
 #if defined(__AVX512F__)
-using Vector = __m512i;
-constexpr int kMost = 12, kLanes = 16;
-[[gnu::always_inline]] inline void add(Vector &sums, const Vector &factor, const Vector &columns) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(factor), "v"(columns));
-}
-inline Vector repeat(std::int32_t four) { return _mm512_set1_epi32(four); }
+    return _mm512_set1_epi32(four);
 #else
-using Vector = __m256i;
-constexpr int kMost = 6, kLanes = 8;
-[[gnu::always_inline]] inline void add(Vector &sums, const Vector &factor, const Vector &columns) {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(factor), "x"(columns));
-}
-inline Vector repeat(std::int32_t four) { return _mm256_set1_epi32(four); }
+    return _mm256_set1_epi32(four);
 #endif
+}
 
 inline Vector load(const std::int8_t *at) {
     Vector columns;
@@ -57,7 +49,7 @@ void rows_by_vectors(const Block &block, Index step, Index first) {
             const Vector factor = repeat(four);
 #pragma GCC unroll 2
             for (int vector = 0; vector < kVectors; ++vector)
-                add(sums[row][vector], factor, columns[vector]);
+                add_fours(sums[row][vector], factor, columns[vector]);
         }
     }
 #pragma GCC unroll 16
@@ -80,7 +72,7 @@ void row_by_vectors(const Block &block, Index step, Index first) {
         const Vector factor = repeat(four);
 #pragma GCC unroll 2
         for (int vector = 0; vector < kVectors; ++vector)
-            add(sums[part][vector], factor, load(right + vector * step));
+            add_fours(sums[part][vector], factor, load(right + vector * step));
         left += kGroup;
         right += kUnit;
     };

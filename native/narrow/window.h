@@ -78,16 +78,13 @@ struct Window {
         const Index first = inside ? std::min(begin[2], padded[2]) : padded[2];
         const Index last = inside ? std::min(begin[2] + src[2], padded[2]) : padded[2];
         if (inside) from += (z * src[1] + y) * src[2] * pixel;
-        if (stored == channels && pixel == channels) {  // pixels that follow one another
-            pad(first * stored, zero, to);
-            packer.copy(from, std::max<Index>(last - first, 0) * stored, zero,
-                        to + first * pixel_bytes());
-        } else {
-            for (Index x = 0; x < first; ++x) one_pad(channels, zero, to + x * pixel_bytes());
-            pixels(from, pixel, channels, zero, last - first, to + first * pixel_bytes());
-        }
-        for (Index x = std::max(first, last); x < padded[2]; ++x)
-            one_pad(channels, zero, to + x * pixel_bytes());
+        const Index end = std::max(first, last);
+        pads(first, channels, zero, to);
+        if (stored == channels && pixel == channels)  // pixels that follow one another
+            packer.copy(from, (end - first) * stored, zero, to + first * pixel_bytes());
+        else
+            pixels(from, pixel, channels, zero, end - first, to + first * pixel_bytes());
+        pads(padded[2] - end, channels, zero, to + end * pixel_bytes());
     }
 
 private:
@@ -99,6 +96,21 @@ private:
                 packer.copy(from, kWhole, zero, to);
             return;
         }
+        using Bytes16 = std::uint8_t __attribute__((vector_size(kPanel)));
+        using Bytes8 = std::uint8_t __attribute__((vector_size(kPanel / 2)));
+        const auto flip = static_cast<std::uint8_t>(packer.zero(0));
+        const auto bytes = [&](auto several) {
+            const auto flips = several ^ flip;
+            for (Index x = 0; x < count; ++x, from += pixel, to += sizeof several) {
+                std::memcpy(&several, from, sizeof several);
+                several ^= flips;
+                std::memcpy(to, &several, sizeof several);
+            }
+        };
+        if (item == 1 && channels == stored && stored == kPanel)
+            return bytes(Bytes16{});
+        if (item == 1 && channels == stored && stored == kPanel / 2)
+            return bytes(Bytes8{});
         if (item == 1 && stored == kGroup) {  // all but the last: words reach beyond a pixel
             const std::uint32_t mask = (1U << (8 * channels % 32)) - 1U;
             const std::uint32_t flip = packer.zero(0) == 0 ? 0 : mask & 0x80808080U;
@@ -114,13 +126,16 @@ private:
             clear(channels, to);
         }
     }
-    void pad(Index count, Index zero, std::byte *to) const { packer.fill(count, zero, to); }
     void clear(Index channels, std::byte *to) const {
         std::memset(to + channels * item, 0, static_cast<std::size_t>((stored - channels) * item));
     }
-    void one_pad(Index channels, Index zero, std::byte *to) const {
-        pad(channels, zero, to);
-        clear(channels, to);
+    // Writes pixels that stand for `zero`.
+    void pads(Index count, Index channels, Index zero, std::byte *to) const {
+        if (channels == stored) return packer.fill(count * stored, zero, to);
+        for (Index x = 0; x < count; ++x, to += pixel_bytes()) {
+            packer.fill(channels, zero, to);
+            clear(channels, to);
+        }
     }
 };
 

@@ -162,12 +162,13 @@ Its attributes are those of ``Primitive``. It has one kernel. It splits src, whi
         .def("__repr__", [](const InPlanes &p) {
             return "InPlanes(" + p.kind() + ", " + p.kernel() + ")";
         });
-    m.def("product_in_planes", &InPlanes::product, "first"_a, "second"_a, "last"_a, WithoutLock(),
+    m.def("product_in_planes", &InPlanes::product, "primitives"_a, WithoutLock(),
           R"(Make a product of f32 by three products of bf16: lo * hi + hi * lo + hi * hi.
 
-``first``, ``second`` and ``last`` compute f32 from bf16 in one layout: without followers;
-with a sum; with the addition of an operand like dst, then the followers. Slots: those of
-``last`` without that operand. weights has two planes, each in the layout of its descriptor.)");
+With two primitives, weights have one plane, and hi * lo is missing. All compute f32 from bf16
+in one layout: the first without followers; the second of three with a sum; the last with the
+addition of an operand like dst, then the followers. Slots: those of the last without that
+operand. Each plane of weights is in the layout of its descriptor.)");
     m.def("reorder_to_planes", &InPlanes::reorder, "whole"_a, "planes"_a, WithoutLock(),
           R"(Make a reorder of f32 to one plane or two planes of bf16; slots src, dst, scratch.
 

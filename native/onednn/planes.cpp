@@ -138,9 +138,18 @@ void InPlanes::finish() {
     for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].name = names_[i].c_str();
 }
 
-std::shared_ptr<InPlanes> InPlanes::product(PrimitivePtr first, PrimitivePtr second,
-                                            PrimitivePtr last) {
-    for (const auto &primitive : {first, second, last}) check_product(*primitive, *first);
+std::shared_ptr<InPlanes> InPlanes::product(std::vector<PrimitivePtr> primitives) {
+    require(primitives.size() == 2 || primitives.size() == 3,
+            "a product in planes: two primitives or three");
+    const std::size_t weights_planes = primitives.size() - 1;
+    // The planes of src and weights in each product, small products first; 0 is hi, 1 is lo.
+    std::vector<std::pair<std::size_t, std::size_t>> factors{{1, 0}, {0, 1}, {0, 0}};
+    if (weights_planes == 1) factors.erase(factors.begin() + 1);
+    for (const auto &primitive : primitives) {
+        require(primitive != nullptr, "a product in planes: no primitive");
+        check_product(*primitive, *primitives.front());
+    }
+    const PrimitivePtr first = primitives.front(), last = primitives.back();
     const auto plain = [](const Primitive &one, std::size_t posts) {
         const auto is_bias = [](const Argument &argument) { return argument.name == "bias"; };
         return one.attr().post_ops().size() == posts &&
@@ -151,8 +160,9 @@ std::shared_ptr<InPlanes> InPlanes::product(PrimitivePtr first, PrimitivePtr sec
         const auto *sum = std::get_if<SumPostOp>(&op);
         return sum != nullptr && sum->scale == 1;
     };
-    require(plain(*second, 1) && is_sum(second->attr().post_ops()[0]),
-            "a product in planes: the second primitive adds to its dst, and no more");
+    for (std::size_t i = 1; i + 1 < primitives.size(); ++i)
+        require(plain(*primitives[i], 1) && is_sum(primitives[i]->attr().post_ops()[0]),
+                "a product in planes: the second primitive adds to its dst, and no more");
     const Desc &src = desc_of(*first, "src"), &weights = desc_of(*first, "weights");
     const Desc &dst = desc_of(*first, "dst");
     const auto &posts = last->attr().post_ops();
@@ -162,7 +172,7 @@ std::shared_ptr<InPlanes> InPlanes::product(PrimitivePtr first, PrimitivePtr sec
             "a product in planes: the last primitive first adds an operand like dst");
 
     std::shared_ptr<InPlanes> made(new InPlanes(*last));
-    made->kernel_ = "bf16x3:" + last->kernel();
+    made->kernel_ = "bf16x" + std::to_string(factors.size()) + ":" + last->kernel();
     made->elements_ = src.bytes() / sizeof(std::uint16_t);
     std::vector<std::size_t> own;  // the slot of each argument of `last`
     for (std::size_t i = 0; i < last->arguments().size(); ++i) {
@@ -175,7 +185,7 @@ std::shared_ptr<InPlanes> InPlanes::product(PrimitivePtr first, PrimitivePtr sec
             name = "post" + std::to_string(std::stoi(post + 4) - 1) + "_src1";
         std::size_t bytes = desc.bytes();
         if (name == "src") bytes = made->elements_ * sizeof(float);
-        if (name == "weights") bytes += aligned(bytes);
+        if (name == "weights" && weights_planes == 2) bytes += aligned(bytes);
         made->descs_.push_back(desc);
         made->add_slot(name, bytes, argument.access);
     }
@@ -183,29 +193,29 @@ std::shared_ptr<InPlanes> InPlanes::product(PrimitivePtr first, PrimitivePtr sec
     const std::size_t hi = made->add_scratch(src.bytes()), lo = made->add_scratch(src.bytes());
     made->halves_ = {{scratch, hi}, {scratch, lo}};
     const std::size_t sum = made->add_scratch(dst.bytes());
-    const std::size_t working = made->add_scratch(std::max(
-        {first->scratch_bytes(), second->scratch_bytes(), last->scratch_bytes()}));
-    const auto add = [&](const PrimitivePtr &primitive, std::size_t half, std::size_t offset) {
+    std::size_t most = 0;
+    for (const auto &primitive : primitives) most = std::max(most, primitive->scratch_bytes());
+    const std::size_t working = made->add_scratch(most);
+    for (std::size_t i = 0; i < primitives.size(); ++i) {
+        const PrimitivePtr &primitive = primitives[i];
+        const auto [half, plane] = factors[i];
         Call call{primitive, {}};
         for (const Argument &argument : primitive->arguments()) {
             const std::size_t slot = own[place_of(*last, argument.name)];
             if (argument.name == "src") {
-                call.places.push_back({scratch, half});
+                call.places.push_back(made->halves_[half]);
             } else if (argument.name == "weights") {
-                call.places.push_back({slot, offset});
+                call.places.push_back({slot, plane * aligned(weights.bytes())});
             } else if (argument.name == "scratch") {
                 call.places.push_back({scratch, working});
             } else if (primitive == last && argument.name != "post0_src1") {
                 call.places.push_back({slot, 0});
-            } else {  // dst of the first two
+            } else {  // dst of all but the last
                 call.places.push_back({scratch, sum});
             }
         }
         made->calls_.push_back(std::move(call));
-    };
-    add(first, lo, 0);
-    add(second, hi, aligned(weights.bytes()));
-    add(last, hi, 0);
+    }
     made->finish();
     return made;
 }

@@ -2,7 +2,8 @@
 //
 // The first plane, hi, is the bf16 nearest to the value; the second, lo, is the bf16 nearest to what
 // hi leaves (ptensor/planes.py is the definition). A product of such values is computed as
-// lo * hi + hi * lo + hi * hi in f32; lo * lo is below the rounding of the rest.
+// lo * hi + hi * lo + hi * hi in f32; lo * lo is below the rounding of the rest. If weights have
+// one plane, two products remain.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +27,13 @@ void split(const std::uint32_t *values, std::uint16_t *hi, std::uint16_t *lo, st
 // A step that splits its first operand, src, which is f32, and runs primitives before or after.
 class InPlanes : public std::enable_shared_from_this<InPlanes> {
 public:
-    // Returns the product dst = followers(src * weights). src has the layout of first's src, and
-    // weights consist of two planes, each of which has the layout of first's weights.
-    // first: computes f32 from bf16, without bias and post-ops. second: the same, and adds to the
-    // former dst. last: the same, and its first post-op adds an operand in the layout of dst; its
-    // bias and further post-ops are those of the product. Throws std::invalid_argument otherwise.
-    static std::shared_ptr<InPlanes> product(PrimitivePtr first, PrimitivePtr second,
-                                             PrimitivePtr last);
+    // Returns the product dst = followers(src * weights). src has the layout of the primitives'
+    // src, and weights consist of two planes, or of one, each in the layout of their weights.
+    // primitives: three if weights have two planes, else two. All compute f32 from bf16. The first
+    // has no bias and no post-ops; the second of three adds to the former dst; the first post-op of
+    // the last adds an operand in the layout of dst, and its bias and further post-ops are those of
+    // the product. Throws std::invalid_argument otherwise.
+    static std::shared_ptr<InPlanes> product(std::vector<PrimitivePtr> primitives);
     // Returns the reorder of f32 to 2 planes, or to 1, bf16. whole: the reorder from f32 to f32 in
     // the layout of a plane. Throws std::invalid_argument otherwise.
     static std::shared_ptr<InPlanes> reorder(PrimitivePtr whole, int planes);

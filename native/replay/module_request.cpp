@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,6 +26,8 @@ constexpr std::size_t kAlignment = 64;
 
 // An input: its name, and element type, shape and alignment that an array must have.
 using Input = std::tuple<nb::str, nb::object, std::vector<Py_ssize_t>, std::size_t>;
+// An input whose value decides sizes: its name, and element type, shape and bytes of the array.
+using Known = std::tuple<nb::str, nb::object, std::vector<Py_ssize_t>, nb::bytes>;
 // An output: its index among the outputs with memory of their own, and element type, shape and
 // strides of the array.
 using Output = std::tuple<std::size_t, nb::object, nb::tuple, nb::tuple>;
@@ -37,7 +41,7 @@ public:
     PyRequest(nb::handle team, nb::handle program, nb::list names, bool every,
               std::vector<Input> inputs, const std::vector<std::size_t> &own,
               std::vector<Output> outputs, const GivenExponents &looked_for, nb::object ndarray,
-              nb::object empty, nb::object uint8)
+              nb::object empty, nb::object uint8, std::vector<Known> known)
         : team_object_(nb::borrow(team)),
           program_object_(nb::borrow(program)),
           team_(nb::cast<PyTeam &>(team)),
@@ -49,7 +53,8 @@ public:
           exponents_(exponents_in(looked_for, inputs_.size() + own.size())),
           ndarray_(std::move(ndarray)),
           empty_(std::move(empty)),
-          uint8_(std::move(uint8)) {
+          uint8_(std::move(uint8)),
+          known_(std::move(known)) {
         if (program_.calls_python())
             throw nb::value_error("the program calls Python, which has one view of memory");
         if (program_.program().bound().size() != inputs_.size() + own.size())
@@ -97,15 +102,18 @@ private:
     }
 
     bool takes(nb::handle arrays, Bindings &bound) const {
-        if (!PyDict_CheckExact(arrays.ptr()) ||
-            static_cast<std::size_t>(PyDict_GET_SIZE(arrays.ptr())) != inputs_.size())
-            return false;
-        return std::ranges::all_of(inputs_,
-                                   [&](const Input &input) { return takes(input, arrays, bound); });
+        return PyDict_CheckExact(arrays.ptr()) &&
+               static_cast<std::size_t>(PyDict_GET_SIZE(arrays.ptr())) ==
+                   inputs_.size() + known_.size() &&
+               std::ranges::all_of(known_,
+                                   [&](const Known &known) { return equals(known, arrays); }) &&
+               std::ranges::all_of(
+                   inputs_, [&](const Input &input) { return takes(input, arrays, bound); });
     }
 
-    bool takes(const Input &input, nb::handle arrays, Bindings &bound) const {
-        const auto &[name, dtype, shape, alignment] = input;
+    // Returns whether an array is dense and of this element type; `view` is then its memory.
+    bool opens(const nb::str &name, const nb::object &dtype, nb::handle arrays, int flags,
+               Py_buffer &view) const {
         const nb::object array = nb::borrow(PyDict_GetItemWithError(arrays.ptr(), name.ptr()));
         if (!array.is_valid() || !array.type().is(ndarray_)) {
             PyErr_Clear();
@@ -114,13 +122,30 @@ private:
         const nb::object has = attribute(array, dtype_name_);
         if (!has.is_valid()) throw nb::python_error();
         if (!has.is(dtype) && !has.equal(dtype)) return false;
-        const std::size_t region = program_.program().bound()[bound.memory().size()];
-        const bool writes = program_.program().is_written(region);
-        Py_buffer view;
-        if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_ND | (writes ? PyBUF_WRITABLE : 0)) != 0) {
+        if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_ND | flags) != 0) {
             PyErr_Clear();  // it is not dense
             return false;
         }
+        return true;
+    }
+
+    bool equals(const Known &known, nb::handle arrays) const {
+        const auto &[name, dtype, shape, bytes] = known;
+        Py_buffer view;
+        if (!opens(name, dtype, arrays, 0, view)) return false;
+        const bool same = std::ranges::equal(std::span(view.shape, view.ndim), shape) &&
+                          static_cast<std::size_t>(view.len) == bytes.size() &&
+                          std::memcmp(view.buf, bytes.c_str(), bytes.size()) == 0;
+        PyBuffer_Release(&view);
+        return same;
+    }
+
+    bool takes(const Input &input, nb::handle arrays, Bindings &bound) const {
+        const auto &[name, dtype, shape, alignment] = input;
+        const std::size_t region = program_.program().bound()[bound.memory().size()];
+        const bool writes = program_.program().is_written(region);
+        Py_buffer view;
+        if (!opens(name, dtype, arrays, writes ? PyBUF_WRITABLE : 0, view)) return false;
         bound.add(view, {view.buf, static_cast<std::size_t>(view.len)});
         return std::ranges::equal(std::span(view.shape, view.ndim), shape) &&
                reinterpret_cast<std::uintptr_t>(view.buf) % alignment == 0;
@@ -147,6 +172,7 @@ private:
     std::vector<Output> outputs_;
     Exponents exponents_;
     nb::object ndarray_, empty_, uint8_;
+    std::vector<Known> known_;
     nb::object dtype_name_ = nb::steal(PyUnicode_InternFromString("dtype"));
 };
 
@@ -167,30 +193,35 @@ Args:
         type, shape and strides in bytes.
     exponents: for each of ``inputs``, then of ``own``, as for ``Team.run``.
     ndarray, empty, uint8: NumPy's.
+    known: for each input whose value decides sizes its name, and the array's element type,
+        shape and bytes; these are no inputs of the program.
 
 Raises:
     ValueError: the program calls Python; there is not one input, or memory, for each region
         that a run binds; an output is in none of them; a number is out of range.)")
         .def(nb::init<nb::handle, nb::handle, nb::list, bool, std::vector<Input>,
                       const std::vector<std::size_t> &, std::vector<Output>,
-                      const GivenExponents &, nb::object, nb::object, nb::object>(),
+                      const GivenExponents &, nb::object, nb::object, nb::object,
+                      std::vector<Known>>(),
              "team"_a, "program"_a, "names"_a, "every"_a, "inputs"_a, "own"_a, "outputs"_a,
-             "exponents"_a, "ndarray"_a, "empty"_a, "uint8"_a,
+             "exponents"_a, "ndarray"_a, "empty"_a, "uint8"_a, "known"_a = std::vector<Known>(),
              nb::sig("def __init__(self, team: Team, program: Program, names: list[str], "
                      "every: bool, inputs: collections.abc.Sequence[tuple[str, object, "
                      "collections.abc.Sequence[int], int]], "
                      "own: collections.abc.Sequence[int], "
                      "outputs: collections.abc.Sequence[tuple[int, object, tuple[int, ...], "
                      "tuple[int, ...]]], exponents: collections.abc.Sequence[tuple[int, int]], "
-                     "ndarray: object, empty: object, uint8: object) -> None"))
+                     "ndarray: object, empty: object, uint8: object, "
+                     "known: collections.abc.Sequence[tuple[str, object, "
+                     "collections.abc.Sequence[int], bytes]] = ()) -> None"))
         .def("run", &PyRequest::run, "names"_a.none(), "arrays"_a.none(),
              nb::sig("def run(self, names: object, arrays: object) -> "
                      "list[typing.Any] | typing.Literal[False] | None"),
              R"(Run the program and return the outputs as new arrays.
 
 Returns None, and runs nothing, if the general path has to decide: other outputs are wanted,
-an array is no NumPy array of the known type, shape and alignment in C order, or the calling
-thread is a team's. Returns False if numbers that must be finite are not.
+an array is no NumPy array of the known type, shape, alignment and value in C order, or the
+calling thread is a team's. Returns False if numbers that must be finite are not.
 
 Args:
     names: a list of the names of the wanted outputs, or None for all.

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from ptensor.encoding import Encoding
 from ptensor.evaluation import Variant
-from resolver.errors import Share
+from resolver.errors import Share, form_name
 from resolver.lowered import OpNode
 from vtensor.language.records import dataclass, replace
 
@@ -29,6 +30,9 @@ class ErrorMeter(Protocol):
     def gains(self, nodes: Sequence[OpNode]) -> Sequence[float | None]:
         """Return the error amplification of each node; None if it cannot be measured."""
 
+    def holds(self, name: str, encoding: Encoding) -> bool:
+        """Return whether an encoding holds each element of the constant ``name`` exactly."""
+
 
 @dataclass(frozen=True)
 class Allowed:
@@ -41,12 +45,15 @@ class Allowed:
         meter: measures what a variant adds to the error.
         scale: the error of a whole plan divided by the root of the sum of squares of what its
             variants add, at most 1, as far as an earlier choice has shown.
+        form: the only form that approximate variants may have, as ``form_name`` returns it; empty
+            if they may have any.
     """
 
     tolerance: float
     budget: float
     meter: ErrorMeter
     scale: float = 1.0
+    form: str = ""
 
     @property
     def limit(self) -> float:
@@ -73,7 +80,7 @@ def charged(
         (name, variant)
         for name, of_node in variants.items()
         for variant in of_node
-        if variant.inexact
+        if variant.inexact and allowed.form in ("", form_name(variant))
     ]
     answers = allowed.meter.shares(
         [replace(nodes[name], variant=variant) for name, variant in asked]

@@ -219,12 +219,20 @@ class Problem:
         """Return what the objective ``time`` charges for any Transform of a value as noise, in
         nanoseconds.
 
-        It is the noise of the longest measured time of an open node that makes or reads it. Of two
-        choices whose times differ by less, the one with fewer Transforms is then cheaper.
+        It is the noise of the longest measured time of an open node that makes or reads it, in the
+        node's first variant or in a faster approximate one. Of two choices whose times differ by
+        less, the one with fewer Transforms is then cheaper.
         """
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
-        firsts = (self.variants[node][0] for node in around & self.variants.keys())
-        ns = max((v.ns or 0 for v in firsts if v.basis == "measured"), default=0)
+        open_nodes = (self.variants[node] for node in around & self.variants.keys())
+        ns = max(
+            (
+                min(v.ns or 0 for v in of_node if v is of_node[0] or v.inexact)
+                for of_node in open_nodes
+                if of_node[0].basis == "measured"
+            ),
+            default=0,
+        )
         return ceil(ns * (NOISE if self.margin else TUNED_NOISE))
 
     def charged(self, node: str, number: int) -> int:

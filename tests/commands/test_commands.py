@@ -12,9 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
+from eval.narrow.quantised import static
 from libdesc import register
 from libdesc.dispatcher import dispatcher_source
+from libdesc.onednn.native import speeds
 from libdesc.registry import registry
+from libdesc.schema import Speed
 from ops import Conv2D, Relu
 from resolver.lowered import OpNode
 from tests.frontends.support import model
@@ -32,6 +35,9 @@ from vtensor.runtime.planning.tolerance import has_instructions
 from vtensor.runtime.tuning import tuner as tuning
 
 TOY = Path(__file__).parents[1] / "libraries" / "toy"
+
+#: The forms of products in planes that a small tolerance may choose on this processor.
+FORMS_IN_PLANES = ["bf16x3"] if speeds().get("bf16", Speed()).products > 3 else []
 
 #: Libraries with which SqueezeNet's plan has a Transform at run time.
 CONVERTED = ("--libraries", "onednn,eigen,numpy")
@@ -256,23 +262,31 @@ def test_frontier_has_time_and_error_of_each_plan(convolutions: Path, tmp_path: 
     svg, plans = tmp_path / "small.svg", tmp_path / "plans"
     asked = ("frontier", convolutions, "--tolerances", "1e-12,1e-3,0", "--runs", 2, "--threads", 1)
     narrow = ["bf16"] if has_instructions("bf16") else []
+    planes = [f"{form} alone" for form in FORMS_IN_PLANES]
     peers = [] if peer_at(PEERS["onnxruntime"]).absent() else ["onnxruntime"]
     ran = vtensor(*asked, "-o", svg, "--plans", plans, "--peers", ",".join(peers))
     assert ran.exit_code == 0, ran.output
     assert "small: 2 runs of each plan on 1 thread" in ran.stdout
-    assert re.search(r"0, 1e-12( \*)? +\d+\.\d{3} +1\.00 +strict +\d+\.\d +\d +0 of \d", ran.stdout)
+    assert re.search(
+        r"0, 1e-12: strict( \*)? +\d+\.\d{3} +1\.00 +strict +\d+\.\d +\d +0 of \d", ran.stdout
+    )
     off = r"\d\.\de-\d\d"
-    shown = rf"1e-3( \*)? +\d+\.\d{{3}} +\d\.\d\d +{off} +{off} +\d+\.\d +\d +3 of \d"
+    shown = rf"1e-3: winograd( \*)? +\d+\.\d{{3}} +\d\.\d\d +{off} +{off} +\d+\.\d +\d +3 of \d"
     assert re.search(rf"{shown} +\d x winograd F\(", ran.stdout)
     files = [plans / "small.0.toml", plans / "small.1e-3.toml"]
-    others = [plans / f"small.{name}.toml" for name in narrow]
+    others = [plans / f"small.{name.replace(' ', '-')}.toml" for name in [*planes, *narrow]]
     assert sorted(plans.iterdir()) == sorted([*files, *others])
     assert ran.stdout.startswith("".join(f"wrote {file}\n" for file in (*files, *others, svg)))
     drawn = ElementTree.parse(svg).iterfind(".//{*}g[@class='point']")
     names = [(point.findtext("{*}text") or "").split(" 1.")[0] for point in drawn]
-    assert names == [*peers, "0, 1e-12", "1e-3", *narrow]
-    strict, approximate, *rounded = data_of(*asked, "--peers", "")["points"]
-    for point in rounded:
+    assert names == [*peers, "0, 1e-12: strict", "1e-3: winograd", *planes, *narrow]
+    strict, approximate, *more = data_of(*asked, "--peers", "")["points"]
+    assert [point["label"] for point in more] == [*planes, *narrow]
+    for point in more[: len(planes)]:
+        assert (point["precision"], point["tolerances"]) == ("f32", [])
+        assert point["kinds"] == [point["form"]]
+        assert 0 < point["error"] < 1e-4
+    for point in more[len(planes) :]:
         assert (point["precision"], point["tolerances"]) == ("bf16", [])
         assert 1e-4 < point["error"] < 0.05
         assert sum(point["forms"].values()) == 3
@@ -291,6 +305,33 @@ def test_frontier_has_time_and_error_of_each_plan(convolutions: Path, tmp_path: 
     assert 0 < apart < 1e-3
 
 
+def test_frontier_has_points_of_other_models(convolutions: Path, tmp_path: Path) -> None:
+    feeds = {"x": np.random.default_rng(3).standard_normal((1, 32, 12, 12)).astype(np.float32)}
+    int8 = tmp_path / "small.qdq.onnx"
+    static("qdq", "u8s8", "tensor", onnx.load(convolutions), int8, feeds)
+    plans, svg = tmp_path / "plans", tmp_path / "small.svg"
+    asked = ("frontier", convolutions, "--also", int8, "--runs", 1, "--threads", 1, "--peers", "")
+    data = data_of(*asked, "--tolerances", "0", "--plans", plans, "-o", svg)
+    point = data["points"][-1]
+    assert (point["model"], point["label"]) == ("qdq", "qdq: u8, s8")
+    assert sum(point["forms"].values()) >= 3
+    assert 1e-3 < point["error"] < 0.2
+    assert f">{point['label']}</text>" in svg.read_text()
+    with Session(int8, plan=point["plan"], threads=1) as session:
+        session.run(None, feeds)
+    again = vtensor(*asked, "--also", tmp_path / "other" / int8.name)
+    assert again.exit_code == 1
+    assert "has the same name; rename one of them" in again.stderr
+
+
+def test_frontier_refuses_models_of_other_networks(convolutions: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    onnx.save(model("other (float[1, 4] x) => (float[1, 4] y) { y = Relu(x) }"), other)
+    ran = vtensor("frontier", convolutions, "--also", other, "--runs", 1, "--threads", 1)
+    assert ran.exit_code == 1
+    assert "InputError: model 'other' has x : f32 D0=1 D1=4, and the first model has" in ran.stderr
+
+
 def test_frontier_notes_that_no_form_is_approximate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +340,7 @@ def test_frontier_notes_that_no_form_is_approximate(
     onnx.save(model("plain (float[1, 4] x) => (float[1, 4] y) { y = Relu(x) }"), file)
     ran = vtensor("frontier", file, "--runs", 1)
     assert ran.exit_code == 0, ran.output
-    assert "0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3 *" in ran.stdout
+    assert "0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3: strict *" in ran.stdout
     alone = "no library has an approximate form of any of its nodes: only the strict plan exists"
     assert ran.stderr == f"note: {alone}\n"
     data = data_of("frontier", file, "--runs", 1)

@@ -66,7 +66,7 @@ def measured(session: Session, monkeypatch: pytest.MonkeyPatch) -> Profile:
 
     with monkeypatch.context() as patched:
         patched.setattr(profiles, "perf_counter_ns", lambda: next(clock))
-        return profile_of(session.plan, 1, run, 3)
+        return profile_of([(session.plan, run)], 1, 3)
 
 
 def text_of(profile: Profile) -> str:
@@ -149,7 +149,7 @@ def test_node_of_several_calls_is_one_step(session: Session) -> None:
     def run(times: Array) -> None:
         times.reshape(-1, 2)[:, 1] = 7
 
-    profile = profile_of(plan, 1, run, 1)
+    profile = profile_of([(plan, run)], 1, 1)
     assert [step.ns for step in profile.steps] == [14, 7, 7, 7, 7]
     assert profile.steps[0].step.kernels[1] == "again"
 

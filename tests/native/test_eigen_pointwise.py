@@ -220,6 +220,15 @@ def test_element_types_are_widened_and_rounded_as_numpy_does(level: str) -> None
         assert np.array_equal(computed(level, "copy s64", narrow, dst="s64"), narrow)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", ["s16", "s8", "u16", "u8"])
+def test_a_number_is_rounded_to_an_integer_without_leaving_f32(level: str, dtype: str) -> None:
+    ends = np.array([-32769, -129, -0.6, -0.0, 127.5, 255.9, 256, 32768, 65536], np.float32)
+    x = np.concatenate([samples(), np.array(SPECIAL, np.float32), ends])
+    integers = computed(level, f"to_{dtype} f32", x, dst="s64")
+    same_bits(computed(level, f"to_{dtype}_f32 f32", x), integers.astype(np.float32))
+
+
 def same_bits(found: Array, expected: Array) -> None:
     """Check every bit; a NaN equals any other."""
     known, kind = ~np.isnan(expected.astype(np.float32)), f"u{expected.itemsize}"

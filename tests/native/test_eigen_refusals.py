@@ -32,6 +32,8 @@ PLACES: dict[str, Any] = {
 #: Three rows of four elements.
 KEPT, REDUCED = (0, (3,), 0, (4,), 0, (1,), 0), (0, (4,), 0, (1,), 0, (0,), 0)
 TAP: Any = (1, 3, 1, [1], [0], [1.0])
+#: An axis of three elements, at two places between them.
+LINE = (3, [0, 1], [1, 2], [0.5, 1.0], [0.5, 0.0])
 
 
 def rows(step: int) -> list[list[int]]:
@@ -98,6 +100,7 @@ RIGHT: dict[str, dict[str, Any]] = {
         "centered": False,
     },
     "blend": {"dtype": "f32", "axes": [TAP]},
+    "bilinear": {"dtype": "f32", "outer": 2, "rows": LINE, "columns": LINE, "inner": 3},
     "grid_sample": {
         "dtype": "f32", "grid_dtype": "f32", "mode": "linear", "padding": "zeros",
         "image": {"images": 1, "channels": 2, "src": (1, 3, 3), "dst": (1, 2, 2), "rank": 2},
@@ -277,6 +280,12 @@ REFUSED = [
     ("unique", "overflow", {"outer": 0, "length": HUGE}, {"inner": HUGE}),
     ("suppression", NEGATIVE, {"most": -1}, {"images": -1}),
     ("suppression", "overflow", {"classes": HUGE}),
+    ("bilinear", "an element beyond src", {"rows": (3, [3], [0], [0.5], [0.5])}),
+    ("bilinear", "an element beyond src", {"columns": (3, [0], [-1], [0.5], [0.5])}),
+    ("bilinear", "two elements and weights", {"rows": (3, [0], [0, 1], [0.5], [0.5])}),
+    ("bilinear", "two elements and weights", {"columns": (3, [0], [0], [], [0.5])}),
+    ("bilinear", NEGATIVE, {"inner": -1}),
+    ("bilinear", INTEGERS, {"dtype": "s32"}),
     ("blend", "no axis", {"axes": []}),
     ("blend", "a tap beyond src", {"axes": [(1, 3, 1, [1], [3], [1.0])]}),
     ("blend", "a tap beyond src", {"axes": [(1, 3, 1, [1], [-1], [1.0])]}),

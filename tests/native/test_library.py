@@ -144,8 +144,9 @@ session = vtensor.Session(g, libraries=["eigen"])
 [y] = session.run(None, {"x": np.ones((1, 64, 16, 16), np.float32)})
 assert (y == 64 * 9).all()
 levels = {kernel.split(":")[1] for step in session.plan.steps for kernel in step.kernels}
-print(*levels, registry().libraries["eigen"].version())
-assert registry().libraries["winograd"].version().split()[-1] in levels
+print(*levels, registry().libraries["eigen"].version().partition(",")[0])
+level = registry().libraries["winograd"].version().partition(", built ")[0].split()[-1]
+assert level in levels
 try:
     vtensor.limit_isa("avx2" if sys.argv[1] == "sse41" else "sse41")
 except vtensor.errors.LibraryError as error:

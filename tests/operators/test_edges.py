@@ -17,6 +17,7 @@ from tests.operators.harness import Given, check_outcome, definition, plain, run
 from tests.operators.tables.cases import CASES, Case
 from tests.operators.tables.nodes import IMAGE, Node, fed, integers, node
 from tests.operators.tables.nodes import numbers as f32
+from vtensor import Graph
 from vtensor.errors import DimError, InputError, NoInvokerError
 from vtensor.runtime.session import Session
 
@@ -276,6 +277,30 @@ def test_nan_negative_zero_and_equal_elements_are_found_as_numpy_finds_them(
     if isinstance(op, ops.Select):
         operands.append(plain(np.arange(9) % 3 > 0, "k"))
     same_as_definition(op, operands)
+
+
+@pytest.mark.parametrize("axis", ["", "A"])
+@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u8"])
+def test_distinct_elements_of_every_size_are_numpys(axis: str, ascending: bool, kind: str) -> None:
+    random = np.random.default_rng(2)
+    bits = random.integers(256, size=(300, np.dtype(kind).itemsize), dtype=np.uint8)
+    x = bits.view(kind)[random.integers(300, size=900)]
+    op = ops.Unique(("A", "B"), axis, ascending)
+    same_as_definition(op, [plain(x, "A B")])
+    same_as_definition(op, [plain(np.sort(x, 0)[:1], "A B")])
+
+
+@pytest.mark.parametrize(("width", "library"), [(1, "eigen"), (15, "eigen"), (16, "onednn")])
+def test_many_short_pieces_are_joined_by_a_copy_at_a_stride(width: int, library: str) -> None:
+    parts = [np.arange(70 * width, dtype=np.float32).reshape(70, width) + i for i in range(3)]
+    graph = Graph("joined")
+    names = [graph.input(f"x{i}", {"H": 70, "W": width}) for i in range(3)]
+    graph.output(graph.add(ops.Concat("W"), *names), "y")
+    with Session(graph.seal(), threads=1, cache_dir=None) as session:
+        [y] = session.run(None, {f"x{i}": part for i, part in enumerate(parts)})
+        assert [step.library for step in session.plan.steps] == [library]
+    np.testing.assert_array_equal(y, np.concatenate(parts, 1))
 
 
 @pytest.mark.parametrize("seed", range(8))

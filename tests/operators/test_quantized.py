@@ -8,10 +8,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from libdesc.numpy.casts import cast
 from ops import Clip, DynamicQuantizeLinear, MatMul
+from tests.libraries.processes import printed
 from tests.operators.harness import Array, plain, run
 from vtensor import Session
 from vtensor.language.dtype import numpy_dtype
@@ -97,6 +100,81 @@ def test_zeros_have_the_scale_one(library: str) -> None:
     zeros = plain(np.zeros(3, np.float32), "A")
     y, scale, zero = run(library, DynamicQuantizeLinear(), [zeros]).values
     assert (y.tolist(), scale.item(), zero.item()) == ([0, 0, 0], 1, 0)
+
+
+def near_ties(seed: int, size: int, span: float) -> Array:
+    """Return numbers of which many lie at or next to ties once they are divided by their scale."""
+    rng = np.random.default_rng(seed)
+    low, high = np.float32(-span * rng.random()), np.float32(span * rng.random())
+    scale = (high - low) / np.float32(255)
+    ties = (rng.integers(-256, 256, size) + 0.5).astype(np.float32) * scale
+    near = (ties.view(np.int32) + rng.integers(-3, 4, size, np.int32)).view(np.float32)
+    drawn = rng.uniform(low, high, size).astype(np.float32)
+    x = np.clip(np.where(rng.random(size) < 0.7, near, drawn), low, high)
+    x[:2] = [low, high][: x.size]
+    return np.asarray(x)
+
+
+def dynamic(x: Array) -> list[Array]:
+    """Return what ONNX Runtime makes of ``x``."""
+    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)
+    outputs = [onnx.ValueInfoProto(name=name) for name in "ysz"]
+    graph = helper.make_graph([node("DynamicQuantizeLinear", "x", "y s z")], "g", [info], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return [np.asarray(value) for value in session.run(None, {"x": x})]
+
+
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([1, 2, 63, 64, 65, 1000, 40_000]),
+    st.sampled_from([1e-30, 1e-18, 1e-3, 1.0, 255.0, 1e9, 1e20, 1e30]),
+)
+@example(0, 40_000, 1e-40)  # a scale without a normal reciprocal
+def test_dynamic_steps_equal_those_of_onnx_runtime(seed: int, size: int, span: float) -> None:
+    x = near_ties(seed, size, span)
+    ours = run("eigen", DynamicQuantizeLinear(), [plain(x, "A")]).values
+    for value, expected in zip(ours, dynamic(x), strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 70, 40_000])
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf, 3.4e38, 1e-45])
+def test_dynamic_steps_of_special_numbers(size: int, special: float) -> None:
+    x = near_ties(size, size, 3.0)
+    x[size // 2 : size // 2 + 1] = special
+    for numbers in (x, x[:1], -x, np.zeros_like(x)):
+        inputs = [plain(numbers, "A")]
+        with np.errstate(all="ignore"):
+            expected = run("numpy", DynamicQuantizeLinear(), inputs).values
+        ours = run("eigen", DynamicQuantizeLinear(), inputs).values
+        for value, wanted in zip(ours, expected, strict=True):
+            np.testing.assert_array_equal(value, wanted)
+
+
+CAPPED_STEPS = """
+import hashlib, sys
+import numpy as np
+from vtensor import Graph, Session, limit_isa
+limit_isa(sys.argv[1])
+from ops import DynamicQuantizeLinear
+
+graph = Graph("steps")
+for value in graph.add(DynamicQuantizeLinear(), graph.input("x", {"A": 40_000})):
+    graph.output(value, value.name)
+session = Session(graph, threads=1, cache_dir=False)
+rng, digest = np.random.default_rng(0), hashlib.sha256()
+for exponent in range(-25, 25):
+    steps = rng.integers(-200, 57, 40_000) + rng.integers(0, 2, 40_000) / 2
+    x = (steps * rng.random() * 10.0**exponent).astype(np.float32)
+    for value in session.run(None, {"x": x}):
+        digest.update(value.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_every_level_of_instructions_gives_equal_dynamic_steps() -> None:
+    assert len({printed("-c", CAPPED_STEPS, cap) for cap in ("sse41", "avx2", "max")}) == 1
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 9, 32), (5, 40, 70), (3, 0, 2)])

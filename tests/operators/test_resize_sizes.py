@@ -134,3 +134,42 @@ def test_every_quotient_of_sizes_gives_the_size() -> None:
 def test_scales_that_are_none_are_refused(scale: float) -> None:
     with pytest.raises(ModelError, match=r"a scale of .* above 0 and finite"):
         Session(scaled_model(scale), cache_dir=None).run(None, {"x": line(3)})
+
+
+#: Sizes and scales of the two last dims, and the number of channels.
+LINEAR = [(15, 17, 2.0, 1), (5, 4, 4.0, 16), (7, 9, 0.5, 3), (20, 10, 1.6, 2), (3, 1, 3.0, 1)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_linear_steps_are_those_of_onnx_runtime(mode: str) -> None:
+    """Four products are added in its order, in every layout, so that ties round alike."""
+    attributes = f'coordinate_transformation_mode = "{mode}", mode = "linear"'
+    ports = "float[1, c, h, w] x, float[4] by) => (float[1, c, a, b] y"
+    text = f"m ({ports}) {{ y = Resize<{attributes}>(x, , by) }}"
+    theirs = onnxruntime.InferenceSession(model(text, 19).SerializeToString())
+    rng = np.random.default_rng(0)
+    for height, width, scale, channels in LINEAR:
+        steps = rng.integers(-128, 128, (1, channels, height, width))
+        x = steps.astype(np.float32) * np.float32(0.0173)
+        [expected] = theirs.run(None, {"x": x, "by": np.array([1, 1, scale, scale], np.float32)})
+        sizes = expected.shape[2:]
+        if mode == "align_corners" and sizes != (height * scale, width * scale):
+            continue  # ONNX divides by the size before it was rounded, ONNX Runtime does not
+        op = Resize(("H", "W"), sizes, (scale, scale), "linear", mode)
+        for library, order in product(("eigen", "numpy"), ("NCHW", "NHWC")):
+            given = plain(np.moveaxis(x, 1, order.index("C")), " ".join(order))
+            [ours] = run(library, op, [given]).values
+            found = np.moveaxis(ours, order.index("C"), 1)
+            np.testing.assert_array_equal(found, expected, (library, order, scale))
+
+
+def test_linear_steps_of_open_sizes_are_specialised() -> None:
+    text = "m (float[1, 3, h, w] x) => (float[1, 3, a, b] y)"
+    by = "<float[4] by = {1, 1, 2, 1.5}>"
+    network = model(f'{text} {by} {{ y = Resize<mode = "linear">(x, , by) }}', 19)
+    theirs = onnxruntime.InferenceSession(network.SerializeToString())
+    with Session(network, threads=1, cache_dir=False) as session:
+        for sizes, origin in (((4, 6), "planned"), ((7, 2), "specialised")):
+            x = np.random.default_rng(1).standard_normal((1, 3, *sizes), dtype=np.float32)
+            np.testing.assert_array_equal(session.run(None, {"x": x}), theirs.run(None, {"x": x}))
+            assert str(session.plan.origin) == origin

@@ -42,6 +42,9 @@ class Said:
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
         return [self.share(node) for node in nodes]
 
+    def holds(self, *_: object) -> bool:
+        return True
+
     def gains(self, nodes: Sequence[OpNode]) -> list[float | None]:
         return [share.gain if share else None for share in self.shares(nodes)]
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ops
 from libdesc import without_invoker
@@ -19,8 +21,10 @@ from optimizer.integers import integers as in_integers
 from tests.frontends.support import runtime
 from tests.optimizer.graphs import operators, steps_of
 from tests.optimizer.quantised import NETWORKS, output_step, quantised
+from tests.property.strategies import laws
 from vtensor import Graph, Session
 from vtensor.commands.explain import explain_dict
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.planning.library_options import preferences_of
 
@@ -63,6 +67,20 @@ def agrees(graph: Graph, optimize: Any = "all") -> list[str]:
 
 # Kernels that are slower than those of numbers
 
+PRODUCTS = ("ConvInteger", "MatMulInteger")
+
+REASON = (
+    r"\S+ is computed in f32: by declared speeds it takes \S+ us on integers, "
+    r"\S+ in f32, conversions counted"
+)
+
+
+def declare(patch: pytest.MonkeyPatch, products: float, nbytes: float) -> None:
+    """Declare how many times as fast as those of f32 the kernels of integers are."""
+    speed = Speed("", products, nbytes)
+    code = registry().libraries["narrow"].code
+    patch.setitem(code, "speeds_handler", lambda: {"u8": speed, "s8": speed})
+
 
 @pytest.mark.parametrize(("products", "wide"), [(0.1, True), (3.0, False)])
 def test_a_slow_integer_kernel_is_not_used(
@@ -71,9 +89,7 @@ def test_a_slow_integer_kernel_is_not_used(
     """A product that loses less than the conversion of its operand takes stays on integers. Sums
     of numbers are exact here, so that answers are equal.
     """
-    code = registry().libraries["narrow"].code
-    speed = Speed("", products, 0.2)
-    monkeypatch.setitem(code, "speeds_handler", lambda: {"u8": speed, "s8": speed})
+    declare(monkeypatch, products, 0.2)
     g, image = Graph("net"), {"N": 1, "C": 32, "H": 16, "W": 16}
     rng = np.random.default_rng(3)
     y = g.input("x", image, "u8")
@@ -93,14 +109,7 @@ def test_a_slow_integer_kernel_is_not_used(
         added = explain_dict(session.plan.graph, "net", others=False)["added"]
     assert names.count("ConvInteger") == (1 if wide else 2)
     assert len(added) == wide
-    assert all(
-        re.fullmatch(
-            r"Conv2D \S+ is computed in f32: by declared speeds it takes \S+ us on integers, "
-            r"\S+ in f32, conversions counted",
-            row["text"],
-        )
-        for row in added
-    )
+    assert all(re.fullmatch(f"Conv2D {REASON}", row["text"]) for row in added)
 
 
 @pytest.mark.parametrize("quantized", [True, False])
@@ -110,9 +119,7 @@ def test_a_quantization_that_only_numbers_need_counts(
     """Memory limits this product. On integers it is the faster one only if it stores bytes, and
     another step would have to quantize the numbers.
     """
-    code = registry().libraries["narrow"].code
-    speed = Speed("", 3.0, 0.4)
-    monkeypatch.setitem(code, "speeds_handler", lambda: {"u8": speed, "s8": speed})
+    declare(monkeypatch, 3.0, 0.4)
     g = Graph("net")
     x = decoded(g, g.input("x", {"N": 1, "C": 4, "H": 96, "W": 96}, "u8"))
     w = g.constant(np.ones((64, 4, 1, 1), "i1"), "O I h w")
@@ -176,6 +183,69 @@ def test_without_kernels_a_network_runs_wide(tmp_path: Path) -> None:
     [expected] = runtime(model, feeds, optimised=False)
     assert np.abs(answer - expected).max() <= 1.01 * output_step(model)
     assert not [step for step in steps if step.split(" ")[0] in integers]
+
+
+@pytest.mark.parametrize("form", ["qop", "dynamic"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_slow_operators_on_integers_run_wide(
+    name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums are exact in both types, and what follows them rounds alike."""
+    network = NETWORKS[name]()
+    model, feeds = quantised(network, tmp_path, form), network.feeds(9)
+    steps, _, expected = plan_of(model, feeds)
+    products = [step for step in steps if step.startswith(PRODUCTS)]
+    declare(monkeypatch, 1e-3, 1e-3)
+    wide, _, answer = plan_of(model, feeds)
+    assert not [step for step in wide if step.startswith(PRODUCTS)]
+    with Session(model, threads=1) as session:
+        session.run(None, feeds)
+        added = explain_dict(session.plan.graph, "net", others=False)["added"]
+    assert len(added) == len(products) > 0
+    assert all(re.fullmatch(f"(Conv|MatMul)Integer {REASON}", row["text"]) for row in added)
+    if form == "qop":
+        np.testing.assert_array_equal(answer, expected)
+    np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-5)
+
+
+@laws(80)
+@given(
+    terms=st.integers(1, 900),
+    types=st.tuples(*[st.sampled_from(["u8", "s8"])] * 2),
+    ends=st.tuples(*[st.integers(0, 255)] * 4),
+    image=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_sums_of_integers_are_exact_in_f32(
+    terms: int, types: Any, ends: Any, image: bool, seed: int
+) -> None:
+    """A product whose sums may exceed 2^24 stays on integers."""
+    (x_type, w_type), rng = types, np.random.default_rng(seed)
+    bases = [-128 * (dtype == "s8") for dtype in types]
+    x_zero, w_zero = (end + base for end, base in zip(ends[:2], bases, strict=True))
+    low, high = sorted(end + bases[1] for end in ends[2:])
+    w = rng.integers(low, high + 1, (terms, 3)).astype(numpy_dtype(w_type))
+    x = rng.integers(bases[0], bases[0] + 256, (2, terms)).astype(numpy_dtype(x_type))
+    x[0] = max(bases[0], bases[0] + 255, key=lambda end: abs(end - x_zero))
+    g, op = Graph("sums"), ops.ConvInteger() if image else ops.MatMulInteger("C")
+    if image:
+        given_x = g.input("x", {"N": 2, "C": terms, "H": 1, "W": 1}, x_type)
+        weights = g.constant(w.T.reshape(3, terms, 1, 1), "O I h w")
+        x = x.reshape(2, terms, 1, 1)
+    else:
+        given_x = g.input("x", {"N": 2, "C": terms}, x_type)
+        weights = g.constant(w, "C O")
+    zeros = (number(g, z, numpy_dtype(t).str) for z, t in zip((x_zero, w_zero), types, strict=True))
+    g.output(g.add(op, given_x, weights, *zeros))
+    with pytest.MonkeyPatch.context() as patch:
+        declare(patch, 1e-9, 1e-9)
+        graph = in_integers(g.seal())
+    sums = x.reshape(2, terms).astype(int) - x_zero, w.astype(int) - w_zero
+    most = np.abs(sums[0]).max() * np.abs(sums[1]).sum(0).max()
+    assert (op.__class__.__name__ in operators(graph)) == (most > 1 << 24)
+    with Session(graph, threads=1, optimize="none") as session:
+        [answer] = session.run(None, {"x": x})
+    np.testing.assert_array_equal(answer.reshape(2, 3), sums[0] @ sums[1])
 
 
 # What moves

@@ -1,22 +1,27 @@
-"""Products of f32 as three products of bf16 planes, which a small tolerance may choose."""
+"""Products of f32 as products of bf16 planes, three or two, which a small tolerance may choose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from libdesc.onednn import _onednn as dnn
 from libdesc.onednn import routines_fused
+from libdesc.onednn.layouts import PLANES
 from libdesc.onednn.native import speeds
 from libdesc.schema import Speed
 from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, Gelu, MatMul, Relu
 from optimizer.choice.errors import Allowed
+from optimizer.choice.problem import Clock
 from optimizer.joint import timed_variants
+from resolver.errors import planes_form
+from resolver.lowered import OpNode
 from tests.optimizer.graphs import extended_of
 from tests.optimizer.test_narrow import NETWORKS, Array, Keen, Said, large_net, off, run
 from tests.optimizer.test_widen import input_of
@@ -29,7 +34,7 @@ from vtensor.runtime.tuning import tuner as tuning
 
 #: Three products in bf16 are faster than one in f32 with AMX only.
 needs_amx = pytest.mark.skipif(
-    speeds().get("bf16", Speed()).products <= routines_fused.PLANE_PRODUCTS,
+    speeds().get("bf16", Speed()).products <= routines_fused.products_of(PLANES),
     reason="bf16 is less than three times as fast as f32",
 )
 
@@ -47,6 +52,14 @@ class KeenOnPlanes(Keen):
         return 0
 
 
+class KeenOnTwo(KeenOnPlanes):
+    """Times by which two products of planes are faster than others."""
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int:
+        """Return the time of a node."""
+        return 1 if planes_form(node.variant) == "bf16x2" else 1000
+
+
 @pytest.fixture
 def keen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tuner find that products of planes are the fastest."""
@@ -54,10 +67,10 @@ def keen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [1] * len(plans)))
 
 
-def kernels(session: Session) -> list[str]:
+def kernels(session: Session, form: str = "bf16x3") -> list[str]:
     """Return the names of the plan's kernels on planes."""
     names = (name for step in session.plan.steps for name in step.kernels)
-    return [name for name in names if name.startswith("bf16x3:")]
+    return [name for name in names if name.startswith(f"{form}:")]
 
 
 @needs_amx
@@ -125,6 +138,36 @@ def test_planes_keep_most_digits(network: Callable[..., VTensor]) -> None:
 
 
 @needs_amx
+@pytest.mark.parametrize("network", [matrices, rows, residual, strided])
+def test_two_products_suffice_if_weights_are_in_bf16(
+    network: Callable[..., VTensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights of f32 that bf16 holds lose nothing; others err as much as in bf16."""
+    monkeypatch.setattr(tuning, "Tuner", lambda *_: KeenOnTwo(1))
+    monkeypatch.setattr(tuned, "fastest", lambda plans, _: (plans[0], [1] * len(plans)))
+    options: Any = {"threads": 1, "cache_dir": False}
+    for type_, tolerance, least, most in [
+        (ml_dtypes.bfloat16, LARGEST_ERROR, 1e-7, LARGEST_ERROR),
+        (np.float32, 1e-2, 2e-4, 2.0**-8),
+        (np.float32, LARGEST_ERROR, 0.0, 0.0),
+    ]:
+        rng = np.random.default_rng(3)
+
+        def random(*shape: int, type_: Any = type_, rng: Any = rng) -> Array:
+            array: Array = rng.standard_normal(shape).astype(type_).astype(np.float32)
+            return array
+
+        g = Graph("product")
+        g.output(network(g, random), "y")
+        [value] = [g.values[name] for name in g.inputs]
+        feeds = {value.name: rng.standard_normal([*value.dims.values()], np.float32)}
+        with Session(g, tune=True, tolerance=tolerance, **options) as session:
+            [answer] = session.run(None, feeds)
+            assert bool(kernels(session, "bf16x2")) == bool(most)
+        assert least <= off(run(g, feeds), answer) <= most or not most
+
+
+@needs_amx
 @pytest.mark.usefixtures("keen")
 def test_open_sizes_and_another_session(tmp_path: Path) -> None:
     """Approximate plans are not saved: another session makes the same one, with equal bits."""
@@ -157,12 +200,15 @@ def product(*attrs: dnn.Attr, sizes: tuple[int, int, int] = (4, 8, 16)) -> dnn.P
 def test_only_products_that_add_up_are_taken() -> None:
     added = dnn.Attr().binary("add", flat(4, 16, dtype="f32"))
     first, second, last = product(), product(dnn.Attr().sum()), product(added)
-    assert dnn.product_in_planes(first, second, last).slots == ("src", "weights", "dst", "scratch")
+    slots = ("src", "weights", "dst", "scratch")
+    three, two = (dnn.product_in_planes(row) for row in ([first, second, last], [first, last]))
+    assert (three.slots, three.kernel.split(":")[0]) == (slots, "bf16x3")
+    assert (two.slots, two.kernel.split(":")[0]) == (slots, "bf16x2")
     other = product(sizes=(4, 8, 32))
     f32 = [flat(*dims, dtype="f32") for dims in ((4, 8), (8, 16), (4, 16))]
     wide = dnn.matmul(f32[0], f32[1], None, f32[2])
     copy = dnn.reorder(flat(4, 8), flat(4, 8))
-    for three, reason in [
+    for primitives, reason in [
         ((second, second, last), "followers of the first"),
         ((first, first, last), "adds to its dst"),
         ((first, product(dnn.Attr().sum(2.0)), last), "adds to its dst"),
@@ -171,9 +217,13 @@ def test_only_products_that_add_up_are_taken() -> None:
         ((first, second, other), "several layouts"),
         ((wide, wide, wide), "f32 from bf16"),
         ((copy, copy, copy), "lacks an operand"),
+        ((first, second), "first adds an operand like dst"),
+        ((last, last), "followers of the first"),
+        ((first,), "two primitives or three"),
+        ((first, second, second, last), "two primitives or three"),
     ]:
         with pytest.raises(ValueError, match=reason):
-            dnn.product_in_planes(*three)
+            dnn.product_in_planes(primitives)
     for primitive, planes, reason in [
         (first, 2, "not of a reorder"),
         (copy, 2, "from f32 to f32"),
@@ -185,19 +235,20 @@ def test_only_products_that_add_up_are_taken() -> None:
 
 @needs_amx
 def test_slower_bf16_has_no_planes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three products that are each 1.8 times as fast as one in f32 cannot win."""
+    """Three products that are each 2.5 times as fast as one in f32 cannot win, two can."""
     g = Graph("product")
     g.output(rows(g, lambda *shape: np.ones(shape, np.float32)), "y")
     graph = extended_of(g)
 
-    def found() -> bool:
+    def found(clock: Clock) -> set[str]:
         allowed = Allowed(1.0, 1.0, Said(1))
-        variants = timed_variants(graph, KeenOnPlanes(1), allowed=allowed)
-        return any("bf16+bf16" in str(v.layouts) for listed in variants.values() for v in listed)
+        variants = timed_variants(graph, clock, allowed=allowed)
+        return {planes_form(v) for listed in variants.values() for v in listed} - {""}
 
-    assert found()
-    monkeypatch.setattr(routines_fused, "speeds", lambda: {"bf16": Speed("AVX512_BF16", 1.8)})
-    assert not found()
+    for factor, forms in [(3.5, {"bf16x2", "bf16x3"}), (2.5, {"bf16x2"}), (1.8, set[str]())]:
+        speed = {"bf16": Speed("AVX512_BF16", factor)}
+        monkeypatch.setattr(routines_fused, "speeds", lambda speed=speed: speed)
+        assert found(KeenOnPlanes(1)) | found(KeenOnTwo(1)) == forms
 
 
 @needs_amx

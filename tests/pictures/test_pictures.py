@@ -215,10 +215,10 @@ def test_file_that_cannot_be_written_is_an_error_and_stays(plan: Plan, tmp_path:
     kept.write_text("as it was")
     for file in (tmp_path, tmp_path / "no" / "out.html", Path("/dev/null"), Path("a\0b"), Path()):
         with pytest.raises(InputError, match="cannot be written"):
-            write_pictures(plan, "net", html=file)
+            write_pictures([plan], "net", html=file)
     (tmp_path / f".kept.html.{os.getpid()}").mkdir()
     with pytest.raises(InputError, match="Is a directory"):
-        write_pictures(plan, "net", html=kept)
+        write_pictures([plan], "net", html=kept)
     assert kept.read_text() == "as it was"
 
 

@@ -99,6 +99,18 @@ def test_saved_data_with_an_index_of_no_row_is_no_choice(bench: Bench, place: in
         from_plain_data(data, graph, {}, EVERY, ())
 
 
+@pytest.mark.parametrize("text", ["it is computed in f32", 7])
+def test_saved_data_has_the_notes_of_nodes(bench: Bench, text: object) -> None:
+    graph = diamond()
+    data = json.loads(json.dumps(plain_data(extend(resolve(graph)))))
+    data["notes"] = {"a": text}
+    if isinstance(text, str):
+        assert from_plain_data(data, graph, {}, EVERY, ()).notes == data["notes"]
+    else:
+        with pytest.raises(ChoiceRefused):
+            from_plain_data(data, graph, {}, EVERY, ())
+
+
 def test_constants_are_transformed_ahead(bench: Bench) -> None:
     """They are not conversions, and they run once."""
     declare_convolution()

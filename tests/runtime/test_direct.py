@@ -21,7 +21,7 @@ from tests.native.test_no_python import frames
 from tests.session.test_out import room
 from tests.session.test_session import Dlpack, image, network
 from vtensor import Graph, Session, VTensor, from_array
-from vtensor.errors import InputError, SessionClosedError
+from vtensor.errors import InputError, SessionClosedError, VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime import _replay
 from vtensor.runtime._replay import Program
@@ -167,7 +167,8 @@ def test_other_names_are_another_request(session: Session, answered: list[bool])
     asked += [(names, both) for names in (None, np.array(both), tuple(both), iter(both))]
     for names, wanted in asked:
         outputs = session.run(names, {"x": image()})
-        assert answered[-1] is (wanted == ["last"])
+        direct = names is None or (isinstance(names, list) and names != both[::-1])
+        assert answered[-1] is direct
         np.testing.assert_array_equal(outputs, [expected[name] for name in wanted])
 
 
@@ -239,18 +240,33 @@ def test_a_forked_child_does_not_run_directly(session: Session) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_plans_with_call_backs_or_values_that_decide_shapes_are_never_direct() -> None:
+def test_plans_with_call_backs_are_never_direct() -> None:
     with Session(network(), threads=1, pin={"relu0": "numpy"}) as session:
         for _ in range(4):
             session.run(None, {"x": image()})
         assert session._runner._direct is None
-    reshape = model("g (float[6] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }", 18)
-    with Session(reshape, threads=1) as session:
+
+
+def test_values_that_decide_shapes_are_compared_by_the_native_call(answered: list[bool]) -> None:
+    text = "g (float[6] x, int64[2] s) => (float[a, b] y) { z = Neg(x) y = Reshape(z, s) }"
+    with Session(model(text, 18), threads=1) as session:
         x = np.arange(6, dtype=np.float32)
-        for shape in ([2, 3], [2, 3], [2, 3], [3, 2], [1, 6]):
+        shapes = [[2, 3], [2, 3], [2, 3], [3, 2], [1, 6], [2, 3], [3, 2], [3, 2]]
+        for run, shape in enumerate(shapes):
             [y] = session.run(None, {"x": x, "s": np.array(shape)})
             assert list(y.shape) == shape
-        assert session._runner._direct is None
+            assert run < 5 or answered[-1]
+        shapes = [[size, -1] for size in (1, 2, 3, 6)] + [[-1, size] for size in (1, 2, 3, 6)]
+        shapes += [[1, 6], [2, 3], [3, 2], [6, 1]]  # more than there are requests of one kind
+        for run, shape in enumerate(2 * shapes):
+            session.run(None, {"x": x, "s": np.array(shape)})
+            assert run < len(shapes) or answered[-1]
+        for wrong in (np.array([3, 2], np.int32), np.array([[3, 2]]), np.array([4, 2]), "3"):
+            with pytest.raises(VTensorError):
+                session.run(None, {"x": x, "s": wrong})
+            assert answered[-1] is False
+        [y] = session.run(None, {"x": x, "s": np.array([3, 9, 2])[::2]})  # not dense
+        assert y.shape == (3, 2)
 
 
 REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -308,7 +324,6 @@ def test_a_run_with_plain_arrays_enters_few_functions(session: Session) -> None:
     feeds = {"x": image()}
     binding = session.bind(feeds)
     assert len(entered(lambda: session.run(None, feeds))) > BOUND  # the long way
-    session.run(None, feeds)  # which begins what is done for other sizes
     assert "Request.run" in entered(lambda: session.run(None, feeds))
     session.run(None, feeds)  # which makes what the next ones call
     assert len(entered(lambda: session.run(None, feeds))) == DIRECT

@@ -30,13 +30,14 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.executor import Executor
 from vtensor.runtime.execution.plan import Plan, RunSteps
 from vtensor.runtime.planning import tuned
-from vtensor.runtime.planning.frontier import TOLERANCES
+from vtensor.runtime.planning.frontier import TOLERANCES, check_ports
 from vtensor.runtime.tuning import error_amplification as gains
 from vtensor.runtime.tuning import measure
 from vtensor.runtime.tuning import tolerant_choice as tolerant
 from vtensor.runtime.tuning import tuner as tuning
 from vtensor.runtime.tuning import variant_errors as erring
 from vtensor.runtime.tuning.measure import GLANCE, MIN_RUNS, node_ns
+from vtensor.storage.inputs import Port
 
 #: The product's own tuner, for the test that needs it.
 TUNER = tuning.Tuner
@@ -398,7 +399,7 @@ def test_a_frontier_of_the_strict_plan_alone_says_why(monkeypatch: Patch) -> Non
     take_fastest(monkeypatch, Hasty(1), -1)
     with Session(random_graph(3), threads=1, tune=True) as session:
         frontier = session.frontier([1e-3], runs=1)
-        assert [point.tolerances for point in frontier.points] == [(0.0, 1e-3)]
+        assert [point.name for point in frontier.points] == ["0, 1e-3", "other alone"]
         assert re.match(r"\d+ nodes? may run in approximate forms, and no plan", frontier.note)
 
 
@@ -519,3 +520,53 @@ def test_background_measurements_queue_in_small_parts(monkeypatch: Patch) -> Non
             counts.append(len(queued))
     assert counts[1] - counts[0] >= MIN_RUNS
     assert where[0] != where[1] == threading.get_ident()
+
+
+def test_a_frontier_has_points_of_other_models() -> None:
+    """Their errors are those of their outputs, against the strict plan of the first model."""
+    first, second = random_graph(3), random_graph(3)
+    for name, array in first.constants.items():
+        second.constants[name] = array * array.dtype.type(1.001)
+    with tuned_session(first, 0) as session, tuned_session(second, 0) as other:
+        frontier = session.frontier([0], feeds(first, 0), runs=1, also={"scaled": other})
+        expected, actual = (s.run(None, feeds(first, 0)) for s in (session, other))
+    point = frontier.points[-1]
+    pairs = zip(expected, actual, strict=True)
+    errors = [float(np.abs(one - two).max() / np.abs(one).max()) for one, two in pairs]
+    assert (point.name, point.label, point.forms) == ("scaled", "scaled: f32", {})
+    assert point.error == pytest.approx(max(errors), rel=1e-3)
+    assert point.error > 0
+    assert frontier.to_dict()["points"][-1]["model"] == "scaled"
+    assert frontier.lock(point).text() != frontier.lock(frontier.points[0]).text()
+
+
+def sized(name: str, *sizes: int | None, dtype: str = "f32") -> Port:
+    dims = tuple("NCHW"[: len(sizes)])
+    return Port(name, dtype, sizes, dims)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ([sized("x", 1, 3, dtype="f16")], r"model 'int8' has x : f16 N=1 C=3, .* has x : f32"),
+        ([sized("x", 1, 4)], r"has x : f32 N=1 C=4"),
+        ([sized("x", 1)], r"has x : f32 N=1,"),
+        ([sized("z", 1, 3)], r"model 'int8' has no input 'x'"),
+        ([sized("x", 1, 3), sized("z", 1)], r"has an input 'z' that the first model lacks"),
+    ],
+)
+def test_models_of_other_networks_are_refused(others: list[Port], message: str) -> None:
+    own = [sized("x", None, 3)]
+    check_ports("int8", "input", own, [sized("x", 2, 3)])
+    with pytest.raises(InputError, match=message):
+        check_ports("int8", "input", own if len(others) > 1 else [sized("x", 1, 3)], others)
+
+
+def test_sessions_of_other_models_have_as_many_threads() -> None:
+    message = "its session has threads=2, the first one has 1"
+    with (
+        tuned_session(small(), 0) as session,
+        Session(small(), threads=2) as other,
+        pytest.raises(InputError, match=message),
+    ):
+        session.frontier([0], runs=1, also={"other": other})

@@ -21,6 +21,8 @@ from vtensor.onnxruntime import InferenceSession, RunOptions
 from vtensor.onnxruntime.errors import Fail
 from vtensor.runtime import segments
 from vtensor.runtime.execution.repeat import Repeated, Turns
+from vtensor.runtime.planning import store
+from vtensor.runtime.planning.planner import Planner
 from vtensor.runtime.runner import Runner
 
 #: A number of turns that data decide, and constants.
@@ -121,7 +123,31 @@ def test_turns_are_onnx_runtimes(name: str, native: list[int]) -> None:
         for turns in (0, 1, 30, 8)[name == "scanned" :]:  # ONNX Runtime scans something
             native.clear()
             same_as_runtime(session, proto, feed(turns), 1e-4)
-            assert bool(native) == (turns > 1 and name not in SINGLE)
+            assert not native or name not in SINGLE
+            assert native or turns <= 1 or name in SINGLE
+
+
+def test_turns_of_changing_shapes_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto, planned = looping("growing"), list[str]()
+    plan = Planner.plan
+
+    def noted(self: Planner, *arguments: Any) -> Any:
+        made = plan(self, *arguments)
+        planned.append(made[0].origin.way)
+        return made
+
+    monkeypatch.setattr(Planner, "plan", noted)
+    with Session(proto, cache_dir=None) as session:
+        same_as_runtime(session, proto, feed(80), 1e-6)
+        assert planned.count("specialised") >= 75
+        planned.clear()
+        for turns in (80, 3):
+            same_as_runtime(session, proto, feed(turns), 1e-6)
+        assert not planned
+        monkeypatch.setattr(store, "MOST_STEPS", 50)
+        session.run(None, feed(81))
+        [*_, body] = session._runner.parts[1:]
+        assert len(body.open()) <= 50
 
 
 ENDLESS = f"""g (float[1] c, float[4] x) => (float[4] y) {HEAD}

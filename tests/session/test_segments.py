@@ -211,7 +211,7 @@ def test_what_takes_one_plan_alone_says_so() -> None:
         load_onnx(model(text), shapes={"x": (2,)})
     feeds = {"x": np.array([1, 2], np.float32)}
     with Session(model(text)) as session:
-        for use in (lambda: session.bind(feeds), session.lock, lambda: session.profile(feeds)):
+        for use in (lambda: session.bind(feeds), lambda: session.frontier(inputs=feeds)):
             session.run(None, feeds)
             with pytest.raises(InputError, match="in segments"):
                 use()

@@ -20,10 +20,11 @@ from vtensor.commands.shared import (
     JsonOption,
     MaxBytesOption,
     errors,
-    graph_of,
+    graph_or_file,
     overriding,
     print_json,
     progress,
+    run_once,
 )
 from vtensor.errors import InputError
 from vtensor.isa import limit_isa
@@ -115,16 +116,20 @@ def _planned(
         inputs = {name: row for name, row in like.choices.inputs.items() if name in loaded.inputs}
         shapes = {name: tuple(row.dims.values()) for name, row in inputs.items()}
         shapes |= {name: array.shape for name, array in arrays.items()}
-        graph = graph_of(loaded, shapes, arrays)
-        layouts = {name: str(inputs[name].layout) for name in graph.inputs if name in inputs}
+        graph = graph_or_file(loaded, model, shapes, arrays)
+        names = loaded.inputs if isinstance(graph, Path) else graph.inputs
+        layouts = {name: str(inputs[name].layout) for name in names if name in inputs}
         with Session(
             graph,
+            external_data_root=external_data_root if graph is model else None,
             threads=like.threads,
             input_layouts=layouts,
             max_bytes=max_bytes,
             progress=advance,
             **options.options(),
         ) as session:
+            if graph is model:
+                run_once(session, shapes, arrays)
             return session.lock()
 
 

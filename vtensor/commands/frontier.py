@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +32,7 @@ from vtensor.commands.shared import (
     MaxBytesOption,
     Mix,
     ModelArgument,
+    Opened,
     Passes,
     PinOption,
     ReferenceOption,
@@ -64,6 +66,12 @@ def frontier(
     tolerances: Annotated[
         str, typer.Option(help="Largest errors of results, with commas; 0 is always added.")
     ] = "0,1e-6,3e-6,1e-5,1e-4,1e-3",
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Another model of the same network, such as a quantised one. May be repeated."
+        ),
+    ] = None,
     runs: Annotated[int, typer.Option(help="The number of timed runs of each plan.")] = 20,
     svg: Annotated[
         Path | None, typer.Option("--svg", "-o", help="Draw time over error to this SVG file.")
@@ -94,8 +102,9 @@ def frontier(
 
     Plans are chosen by measured times and timed in turns. Their errors are measured against strict
     kernels, on other inputs than those used to choose them. Tolerances with the same choice share a
-    plan. A plan in bf16 is added if this processor is faster in it, and each installed peer, in its
-    default precision. An input without --input or --value gets random numbers from a fixed seed.
+    plan. Further points are a plan for each approximate form by itself, a plan in bf16 if this
+    processor is faster in it, the models of --also, and each installed peer, in its default
+    precision. An input without --input or --value gets random numbers from a fixed seed.
     """
     from vtensor.runtime.planning.frontier import tolerances_of
     from vtensor.runtime.tuning.profile import check_runs
@@ -107,18 +116,27 @@ def frontier(
         bounds = tolerances_of(numbers_of(tolerances))
         wanted = chosen(peers, PEERS, "peer") if peers else {}
         check_runs(runs)  # errors of options come before any measurement
-        with opened(
-            model, shape, threads, passes, isa, limits, mix, inputs, value, calibrate
-        ) as loaded:
+        names = names_of(model, also or [])
+        with ExitStack() as stack:
+
+            def load(file: Path) -> Opened:
+                return stack.enter_context(
+                    opened(file, shape, threads, passes, isa, limits, mix, inputs, value, calibrate)
+                )
+
+            loaded = load(model)
+            others = {name: load(file).session for name, file in names.items()}
             session = loaded.session
             feeds, _ = make_feeds(session.inputs, loaded.arrays, loaded.pictures, "imagenet")
             named = (*loaded.arrays, *loaded.pictures)
             user_feeds = {name: feeds[name] for name in named if name in feeds}
             with progress(f"frontier of {model.name}") as advance:
-                result = session.frontier(bounds, user_feeds, runs=runs, progress=advance)
+                result = session.frontier(
+                    bounds, user_feeds, runs=runs, progress=advance, also=others
+                )
                 case = Case(model.stem, model, feeds)
-                others = [*measured_peers(case, wanted, session.threads, runs, advance)]
-                result = replace(result, peers=tuple(others))
+                timed = measured_peers(case, wanted, session.threads, runs, advance)
+                result = replace(result, peers=tuple(timed))
             files = write_plans(result, model.stem, plans) if plans is not None else []
             if svg is not None:
                 write_file(svg, frontier_picture(result, model.stem))
@@ -133,6 +151,25 @@ def frontier(
             print_json(data)
         else:
             _print(result, model.stem)
+
+
+def names_of(model: Path, others: Sequence[Path]) -> dict[str, Path]:
+    """Return the files of other models by name: the file's name without its suffix, and without the
+    name of the first model before it.
+
+    Raises:
+        InputError: two files have the same name.
+
+    >>> [*names_of(Path("net.onnx"), [Path("int8/net.qdq.onnx"), Path("other.onnx")])]
+    ['qdq', 'other']
+    """
+    names = dict[str, Path]()
+    for file in others:
+        name = file.stem.removeprefix(model.stem).lstrip("._-") or file.stem
+        if name in names:
+            raise InputError(f"--also {file}: {names[name]} has the same name; rename one of them")
+        names[name] = file
+    return names
 
 
 def measured_peers(
@@ -183,7 +220,7 @@ def numbers_of(text: str) -> list[float]:
 def write_plans(frontier: Frontier, name: str, folder: Path) -> list[Path]:
     """Write a lock file for each plan into a folder, and return the files.
 
-    A file has the name of the plan's smallest tolerance: ``NAME.1e-5.toml``.
+    A file has the name of the plan's smallest tolerance, or of the point: ``NAME.1e-5.toml``.
 
     Raises:
         InputError: the folder, or a file in it, cannot be written.
@@ -194,7 +231,8 @@ def write_plans(frontier: Frontier, name: str, folder: Path) -> list[Path]:
         raise InputError(f"{folder}: cannot be made: {reason(error)}") from error
     files = []
     for point in frontier.points:
-        files.append(folder / f"{name}.{point.name.partition(',')[0]}.toml")
+        own = point.name.partition(",")[0].replace(" ", "-")
+        files.append(folder / f"{name}.{own}.toml")
         write_file(files[-1], frontier.lock(point).text())
     return files
 
@@ -205,18 +243,18 @@ def _print(frontier: Frontier, name: str) -> None:
     caption = "medians; * : no other plan is as fast at as small an error"
     title = Text(f"{name}: {runs} of each plan on {threads}")
     table = Table(title=title, caption=caption, box=None, padding=(0, 1))
-    table.add_column("tolerance")
+    table.add_column("tolerance: forms")
     for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("forms", overflow="fold")
+    table.add_column("kernels", overflow="fold")
     for point in frontier.points:
         forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())
         nodes = len(point.plan.graph.operators)
         table.add_row(
-            f"{point.name}{' *' * (point in best)}",
+            f"{point.label}{' *' * (point in best)}",
             f"{point.ns / 1e6:.3f}",
             f"{point.ns / strict.ns:.2f}",
-            f"{point.error:.1e}" if point.forms else "strict",
+            "strict" if point is strict else f"{point.error:.1e}",
             f"{point.expected:.1e}" if point.expected else "",
             f"{point.weights / MEGABYTE:.1f}",
             str(len(point.plan.conversions)),

@@ -79,9 +79,10 @@ def lock(
             calibrate=calibrate,
         ) as loaded,
     ):
-        plan = loaded.session.plan
         loaded.session.lock().write(out)
-        nodes, changes = len(plan.graph.operators), len(plan.conversions)
+        plans = loaded.session.plans
+        nodes = sum(len(plan.graph.operators) for plan in plans)
+        changes = sum(len(plan.conversions) for plan in plans)
         if as_json:
             print_json({"file": str(out), "nodes": nodes, "transforms": changes})
         else:

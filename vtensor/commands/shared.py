@@ -6,7 +6,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -18,12 +18,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from libdesc.onnx_reference import LIBRARY as REFERENCE
 from vtensor.commands.given import read_arrays
 from vtensor.errors import (
+    EdgesNeeded,
     InputError,
     SegmentsNeededError,
     ValuesNeededError,
     VTensorError,
 )
 from vtensor.isa import CAPS, limit_isa
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.records import dataclass, replace
 from vtensor.report import Line
 from vtensor.runtime.planning.library_options import preferences_of
@@ -270,31 +272,55 @@ def opened(
         limit_isa(isa)
     reference = limits.reference and preferences_of(*mix).allows(REFERENCE)
     with progress(f"loading {model.name}") as advance:
-        loaded = Model(model, **limits._replace(reference=reference)._asdict())
-        arrays, pictures = read_arrays(loaded.inputs, files, values, loaded.overridable)
-        shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
-        loaded = overriding(loaded, {*shapes, *pictures})
-        graph: Graph | Path = model
-        with suppress(SegmentsNeededError):  # the session makes a graph for each segment
-            graph = graph_of(loaded, shapes, arrays)
-        measured_on, others = read_arrays(loaded.inputs, calibrate, None)
-        if others:
-            raise InputError(f"--calibrate {', '.join(others.values())}: give arrays, not pictures")
-        session = Session(
-            graph,
-            threads=threads,
+        options: dict[str, Any] = {
+            "threads": threads,
             **passes._asdict(),
             **mix._asdict(),
-            **(limits._asdict() if graph is model else {"max_bytes": limits.max_bytes}),
-            calibrate=measured_on,
-            progress=advance,
-            deterministic=True,  # a plan that is shown or saved must not be provisional
-        )
+            "progress": advance,
+            "deterministic": True,  # a plan that is shown or saved must not be provisional
+        }
+        try:
+            loaded = Model(model, **limits._replace(reference=reference)._asdict())
+        except EdgesNeeded:
+            graph: Graph | Path = model
+            session, differing = Session(model, **options, **limits._asdict()), dict[str, str]()
+            inputs = {
+                port.name: (port.dtype, None if port.any_rank else port.shape)
+                for port in session.inputs
+                if port.dtype in ITEMSIZE
+            }
+            arrays, pictures = read_arrays(inputs, files, values)
+            shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+        else:
+            arrays, pictures = read_arrays(loaded.inputs, files, values, loaded.overridable)
+            shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+            loaded = overriding(loaded, {*shapes, *pictures})
+            graph = graph_or_file(loaded, model, shapes, arrays)
+            measured_on, others = read_arrays(loaded.inputs, calibrate, None)
+            if others:
+                text = f"--calibrate {', '.join(others.values())}: give arrays, not pictures"
+                raise InputError(text)
+            of_file = limits._asdict() if graph is model else {"max_bytes": limits.max_bytes}
+            session = Session(graph, **options, **of_file, calibrate=measured_on)
+            differing = loaded.differences
     with session:
         if graph is model:
-            ports = [replace(p, shape=shapes.get(p.name, p.shape)) for p in session.inputs]
-            session.run(None, noise(ports, arrays))
-        yield Opened(session, arrays, pictures, [*loaded.differences.values()])
+            run_once(session, shapes, arrays)
+        yield Opened(session, arrays, pictures, [*differing.values()])
+
+
+def run_once(
+    session: Session, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Array]
+) -> None:
+    """Run a session once, so that it makes the plans of all segments.
+
+    Args:
+        session: the session.
+        shapes: shapes of inputs with open sizes, by name.
+        arrays: the given arrays, by name; other inputs get random numbers from a fixed seed.
+    """
+    ports = [replace(port, shape=shapes.get(port.name, port.shape)) for port in session.inputs]
+    session.run(None, noise(ports, arrays))
 
 
 def overriding(model: Model, names: Iterable[str]) -> Model:
@@ -327,6 +353,20 @@ def graph_of(
             lines = "".join(f"\n  --value {name}=1,2,3, or --input {name}=FILE" for name in missing)
             raise ValuesNeededError(f"{error}; on the command line{lines}", error.names) from None
         return model.graph(shapes, {name: arrays[name] for name in error.names})
+
+
+def graph_or_file(
+    model: Model, file: Path, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Array]
+) -> Graph | Path:
+    """Return the graph of a model; if it runs in segments, its file.
+
+    A session makes a graph for each segment. The other arguments and the errors are those of
+    ``graph_of``.
+    """
+    try:
+        return graph_of(model, shapes, arrays)
+    except SegmentsNeededError:
+        return file
 
 
 @contextmanager

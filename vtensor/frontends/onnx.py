@@ -9,6 +9,8 @@ from dataclasses import replace
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
+import numpy as np
+
 from libdesc.registry import ready
 from vtensor.errors import (
     EdgesNeeded,
@@ -231,6 +233,21 @@ class Model:
             digest.update(repr((node.name, sorted(node.opsets.items()), len(text))).encode())
             digest.update(text)
         return digest.hexdigest()
+
+    def content(self) -> str:
+        """Return a digest of the model whatever its sizes: of nodes, functions, and the bytes of
+        constants.
+        """
+        from hashlib import sha256
+
+        digest, network = sha256(self.digest("").encode()), self._network
+        for function in network.functions.values():
+            digest.update(function.SerializeToString(deterministic=True))
+        for name in sorted({*network.arrays} & network.used - network.producers.keys()):
+            array = network.arrays[name]
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return f"sha256:{digest.hexdigest()}"
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
         """Return the graph for given sizes of inputs, and for given values of some inputs.

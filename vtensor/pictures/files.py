@@ -19,12 +19,12 @@ from vtensor.runtime.execution.plan import Plan
 
 
 def write_pictures(
-    plan: Plan, name: str, *, html: Path | None = None, svg: Path | None = None
+    plans: Sequence[Plan], name: str, *, html: Path | None = None, svg: Path | None = None
 ) -> list[Path]:
-    """Draw a plan before and after the optimiser's passes, or once if they changed nothing.
+    """Draw plans before and after the optimiser's passes, or once if they changed nothing.
 
     Args:
-        plan: a session's plan.
+        plans: a session's plans, one for each segment.
         name: the title of the pictures.
         html, svg: the files of a page for browsers and of a picture; None writes none.
 
@@ -39,7 +39,10 @@ def write_pictures(
         (svg, svg_picture),
     ]
     files = [(file, text) for file, text in outputs if file is not None]
-    scenes = plan_scenes(plan) if files else ()
+    scenes = list[Scene]()
+    for number, plan in enumerate(plans if files else (), 1):
+        part = f"segment {number} of {len(plans)}, " if len(plans) > 1 else ""
+        scenes += [replace(scene, title=f"{part}{scene.title}") for scene in plan_scenes(plan)]
     for file, text in files:
         write_file(file, text(scenes))
     return [file for file, _ in files]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -63,17 +64,30 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
         return foot - ns / top_ns * (foot - TOP)
 
     _draw_axes(root, first, last, top_ns, x_of, y_of)
-    names = list[tuple[float, float, float]]()
+    places = [(x_of(point.error), y_of(point.ns)) for point in frontier.points]
+    places += [(x_of(peer.error), y_of(peer.ns)) for peer in frontier.peers]
+    names = [(x - RADIUS, x + RADIUS, y + RADIUS) for x, y in places]
+    best = frontier.best
+    corners = [(x_of(point.error), y_of(point.ns)) for point in best]
+    line = " L".join(f"{x:g} {y:g}" for x, y in corners)
+    SubElement(root, "path", {"class": "arrow", "d": f"M{line}", "stroke": STROKES[0]})
+    names += [(x, x, y + 4) for x, y in _along(corners)]
     for peer in frontier.peers:
         _draw_peer(root, peer, x_of(peer.error), y_of(peer.ns), names)
-    best = frontier.best
-    line = " L".join(f"{x_of(point.error):g} {y_of(point.ns):g}" for point in best)
-    SubElement(root, "path", {"class": "arrow", "d": f"M{line}", "stroke": STROKES[0]})
     for point in frontier.points:
         _draw_point(root, point, x_of(point.error), y_of(point.ns), point in best, names)
     size = numbers(width=WIDTH, height=HEIGHT)
     root.attrib |= {**size, "viewBox": f"0 0 {size['width']} {size['height']}"}
     return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _along(corners: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Yield places in pixels along a line, at most ``RADIUS`` apart horizontally."""
+    for (x, y), (next_x, next_y) in pairwise(corners):
+        count = ceil((next_x - x) / RADIUS)
+        for number in range(count):
+            part = number / count
+            yield x + part * (next_x - x), y + part * (next_y - y)
 
 
 def _decades(frontier: Frontier) -> tuple[int, int]:
@@ -137,20 +151,20 @@ def _draw_point(
         point: the plan with its time and error.
         x, y: the centre, in pixels.
         best: whether no other plan beats this one in both time and error; the point is then filled.
-        names: (left end, right end, foot) of each name that is drawn already, in pixels; that of
-            this point's name is added.
+        names: what no name may cover, as (left end, right end, foot) in pixels: points, the line
+            between them, and names that are drawn already; that of this point's name is added.
     """
     group = SubElement(root, "g", {"class": "point"})
     forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())
     expected = f", {point.expected:.1e} expected" if point.expected else ""
     off = f"off by {point.error:.1e}{expected}; {forms}"
-    kind = point.name if point.precision else f"tolerance {point.name}"
+    kind = f"tolerance {point.name}" if point.tolerances else point.name
     hint = f"{kind}: {point.ns / 1e6:.3f} ms; {off if forms else 'strict'}"
     SubElement(group, "title").text = text_of(hint)
     fill = STROKES[0] if best else "white"
     place = numbers(cx=x, cy=y, r=RADIUS)
     SubElement(group, "circle", {**place, "fill": fill, "stroke": STROKES[0], "stroke-width": "2"})
-    _draw_name(group, point.name, x, y, names)
+    _draw_name(group, point.label, x, y, names)
 
 
 def _draw_peer(
@@ -168,7 +182,8 @@ def _draw_peer(
 def _draw_name(
     group: Element, name: str, x: float, y: float, names: list[tuple[float, float, float]]
 ) -> None:
-    """Draw the name of a point, moved up until it overlaps no other name.
+    """Draw the name of a point at the nearest free place above or below it, and a line to the point
+    if other names or points are between them.
 
     Args:
         group: the element that gets the text.
@@ -179,12 +194,22 @@ def _draw_name(
     aside, width = RADIUS + 4, CHARACTER * len(name)
     right = x < WIDTH - MARGIN - EDGE
     left = x + aside if right else x - aside - width
-    foot = y - aside
-    while any(
-        left < end and begin < left + width and abs(foot - other) < LINE
-        for begin, end, other in names
-    ):
-        foot -= LINE
+
+    def is_free(foot: float) -> bool:
+        inside = TOP + LINE <= foot <= HEIGHT - BELOW
+        return inside and not any(
+            left < end and begin < left + width and abs(foot - other) < LINE
+            for begin, end, other in names
+        )
+
+    above = [y - aside - LINE * number for number in range(HEIGHT // LINE)]
+    below = [y + aside + RADIUS + LINE * number for number in range(HEIGHT // LINE)]
+    pairs = zip(above, below, strict=True) if right else zip(below, above, strict=True)
+    feet = [foot for pair in pairs for foot in pair]
+    foot = next(filter(is_free, feet), feet[0])
     names.append((left, left + width, foot))
     place = x + aside if right else x - aside
+    if foot not in (above[0], below[0]):
+        line = {"class": "axis", "d": f"M{x:g} {y:g}L{place:g} {foot - LINE / 3:g}"}
+        group.insert(1, Element("path", line))
     draw_text(group, "key" if right else "figures", place, foot, name)

@@ -484,6 +484,8 @@ class Request:
             type, shape and strides in bytes.
         exponents: for each of ``inputs``, then of ``own``, as for ``Team.run``.
         ndarray, empty, uint8: NumPy's.
+        known: for each input whose value decides sizes its name, and the array's element type,
+            shape and bytes; these are no inputs of the program.
 
     Raises:
         ValueError: the program calls Python; there is not one input, or memory, for each region
@@ -503,14 +505,15 @@ class Request:
         ndarray: object,
         empty: object,
         uint8: object,
+        known: Sequence[tuple[str, object, Sequence[int], bytes]] = (),
     ) -> None: ...
     def run(self, names: object, arrays: object) -> list[Any] | Literal[False] | None:
         """
         Run the program and return the outputs as new arrays.
 
         Returns None, and runs nothing, if the general path has to decide: other outputs are wanted,
-        an array is no NumPy array of the known type, shape and alignment in C order, or the calling
-        thread is a team's. Returns False if numbers that must be finite are not.
+        an array is no NumPy array of the known type, shape, alignment and value in C order, or the
+        calling thread is a team's. Returns False if numbers that must be finite are not.
 
         Args:
             names: a list of the names of the wanted outputs, or None for all.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ptensor.background_work import in_front
 from vtensor.errors import (
@@ -25,27 +26,41 @@ from vtensor.runtime.execution.delivery import Result, handed_on
 from vtensor.runtime.execution.executor import check_running
 from vtensor.runtime.execution.origin import IN_MEMORY
 from vtensor.runtime.execution.plan import Plan
-from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, copies
+from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, Requests, copies
 from vtensor.runtime.execution.trim import trim_memory
 from vtensor.runtime.planning.options import Options
-from vtensor.runtime.planning.source import Source
+from vtensor.runtime.planning.source import Source, no_output
 from vtensor.runtime.planning.store import PlanStore
 from vtensor.runtime.recording.workspace import Workspace
 from vtensor.storage.budget import memory_errors, ran_out
-from vtensor.storage.inputs import Array, Feed, Port, check_names, check_out, feed_of, memory_of
+from vtensor.storage.inputs import (
+    Array,
+    Feed,
+    Port,
+    check_names,
+    check_out,
+    feed_of,
+    memory_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
+    from ptensor.layout import Layout
     from vtensor.frontends.onnx import Model
     from vtensor.language.graph import Graph
     from vtensor.runtime.execution.binding import Binding
     from vtensor.runtime.execution.direct import DirectRequest
     from vtensor.runtime.execution.repeat import Repeated, Turns
+    from vtensor.runtime.lock.lock_file import Lock
     from vtensor.runtime.planning.keys import PlanKey
     from vtensor.runtime.segments import Segments
 
-#: The most requests that a session remembers. For a run that fits none of them, arrays are checked
-#: and the plan is looked up.
-MAX_REQUESTS = 8
+#: The most plans in memory of a part of a model: data decide the sizes of its inputs, such as the
+#: length of what a loop collects.
+MOST_PART_PLANS = 512
+
+#: Plans, each with a function that runs it and writes the begin and end of each step to an array.
+TimedParts = list[tuple[Plan, Callable[[Array], object]]]
 
 #: The errors of a run that may be due to wrong inputs in the model's cache entry.
 WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
@@ -53,6 +68,36 @@ WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
 #: The most sets of overridden initializers (constants given as inputs) for which a session keeps
 #: plans: the last used ones.
 MAX_OVERRIDDEN = 8
+
+
+def _renamed(
+    layouts: Mapping[str, Layout], ports: Sequence[Port], others: Sequence[Port]
+) -> dict[str, Layout]:
+    """Return layouts of ports, by name, in the dims of other ports of the same names.
+
+    Args:
+        layouts: layouts in the dims of ``ports``, by the port's name.
+        ports, others: the ports; a name may be missing among either.
+    """
+    by_name = {port.name: port for port in ports}
+    renamed = {}
+    for other in others:
+        layout, port = layouts.get(other.name), by_name.get(other.name)
+        if layout is not None and layout.is_any:
+            renamed[other.name] = layout
+        elif layout is not None and port is not None:
+            rank = len(layout.dims)
+            dims = zip(port.of_rank(rank).dims, other.of_rank(rank).dims, strict=True)
+            renamed[other.name] = layout.rename(dict(dims))
+    return renamed
+
+
+def timed_parts(run: Callable[[], object]) -> TimedParts:
+    """Call ``run``, and return ``Runner.timed_parts`` of each part that runs meanwhile."""
+    from vtensor.runtime.segments import feeds_of
+
+    leaves = [(part, feed) for part, feed in feeds_of(run).items() if part._segments is None]
+    return [row for part, (names, arrays) in leaves for row in part.timed_parts(arrays, names)]
 
 
 class _ThreadState(threading.local):
@@ -69,21 +114,33 @@ class Runner:
         options: the options of plans.
         workspace: the executor and memory that plans share.
         declared: True makes the plan for the declared sizes now if all of them are known.
+        whole: the runner of the model of which the network is a segment; None for the model itself.
+        name: the name of the segment; empty for the model itself.
 
     Attributes:
         inputs, outputs: the ports of a run.
+        name: the name of the segment.
         plans: the store of plans; None after ``close``.
     """
 
     def __init__(
-        self, source: Source, options: Options, workspace: Workspace, declared: bool = True
+        self,
+        source: Source,
+        options: Options,
+        workspace: Workspace,
+        declared: bool = True,
+        whole: Runner | None = None,
+        name: str = "",
     ) -> None:
         self.inputs, self.outputs = source.inputs, source.outputs
         self._options, self._making = options, OwnLock()
+        self.name, self._whole = name, whole or self
         self.executor, self.workspace = workspace.executor, workspace
         cache = SavedPlans.of(source, options, workspace)
-        self.plans: PlanStore | None = PlanStore(source, options, workspace, cache)
-        self._requests: list[Request] = []  # the most recent first
+        most = None if whole is None else MOST_PART_PLANS
+        self.plans: PlanStore | None = PlanStore(source, options, workspace, cache, most)
+        self._requests = Requests()
+        self._recent: Request | None = None  # the one that ran last
         #: The last request as one native call, if its runs need no work of Python.
         self._direct: DirectRequest | None = None
         #: The last run of any thread, or the plan made at construction.
@@ -147,6 +204,28 @@ class Runner:
         self._thread.last_run = self._last_run = plan, self.copied
         return plan
 
+    def timed_parts(
+        self, inputs: Mapping[str, object], outputs: Sequence[str] | None = None
+    ) -> TimedParts:
+        """Run once, and return the plan of each segment that has run, with a function that runs the
+        segment on the same arrays again.
+
+        The function's argument receives the begin and the end of each step, in nanoseconds. Plans
+        are no longer provisional. The body of a loop runs once.
+
+        Args:
+            inputs: the arrays, by name.
+            outputs: the names of the wanted outputs; None is all.
+        """
+        self.run(outputs, inputs)
+        if (other := self._overridden(inputs)) is not None:
+            return other.timed_parts(inputs, outputs)
+        if self._segments is None:
+            self.settled()
+            self.run(outputs, inputs)
+            return [(self.plan, lambda times: self.run(outputs, inputs, times=times))]
+        return timed_parts(lambda: self.run(outputs, inputs))
+
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
         """Return the graph before any pass, and the options, that a plan was made of.
 
@@ -156,12 +235,32 @@ class Runner:
         self._check_whole()
         return self._store_of(plan).made_of(plan)
 
+    def lock(self, threads: int) -> Lock:
+        """Return the plans of the last run as a lock file; provisional ones are replaced first.
+
+        Args:
+            threads: the number of kernel threads that the plans run on.
+
+        Raises:
+            InputError: there is no plan yet, or the last run asked for values inside the network.
+        """
+        from vtensor.runtime.planning.locked_plan import lock_of, lock_of_segments
+
+        if self._segments is None:
+            plan = self.settled()
+            return lock_of(plan, *self.made_of(plan), threads)
+        segments = {part.name: part.lock(threads) for part in self.parts if part.last_run}
+        if not segments:
+            self.plan  # noqa: B018 - raises, since nothing has run
+        content, ports = self.open().source.content(), (self.inputs, self.outputs)
+        return lock_of_segments(segments, content, self._options, *ports)
+
     def _check_whole(self) -> None:
         """Raise InputError if the model runs in segments, which have no plan in common."""
         if self._segments is not None:
             raise InputError(
                 "this model runs in segments, since nodes have to know values that a run computes; "
-                "lock, profile, frontier and bind take models of one plan\n"
+                "bind and frontier take models of one plan\n"
                 "  to fix: call run; session.plans has the plans of all segments"
             )
 
@@ -243,11 +342,14 @@ class Runner:
         if type(outputs) is list and not outputs:
             outputs = None  # all outputs: the fast paths compare with None
         answer, direct, plans = None, self._direct, self.plans
-        if direct is not None and plans is not None and out is None and times is None:
-            if plans.prepared:  # otherwise ``_run_known`` prepares plans
-                answer = direct.run(outputs, inputs)
-            if isinstance(answer, list):
+        if plans is not None and plans.prepared and out is None and times is None:
+            # If ``plans`` are not prepared, ``_run_known`` prepares them.
+            if direct is not None and isinstance(answer := direct.run(outputs, inputs), list):
                 self._thread.last_run = direct.last_run
+                return answer
+            if answer is None:
+                answer = self._run_directly(plans, outputs, inputs)
+            if isinstance(answer, list):
                 return answer
         strictly = answer is False
         if not strictly and (known := self._run_known(outputs, inputs, out, times)) is not None:
@@ -262,6 +364,35 @@ class Runner:
         return [
             result.array() for result in self._run_checked(outputs, inputs, out, times, strictly)
         ]
+
+    def _run_directly(
+        self, plans: PlanStore, outputs: Sequence[str] | None, inputs: Mapping[str, object]
+    ) -> list[Array] | Literal[False] | None:
+        """Run a request of an earlier run than the last as one native call; later runs try it
+        first.
+
+        Returns None if no such request fits, False if the strict plan must repeat the run.
+
+        Args:
+            plans: the store of plans.
+            outputs, inputs: the arguments of ``run``.
+        """
+        for request in self._requests.like(inputs):
+            plan, direct = request.plan, request.direct
+            if direct is None or direct is self._direct:
+                continue
+            if not plans.current(request.key, plan):
+                return None
+            begun = perf_counter()
+            answer = direct.run(outputs, inputs)
+            if answer is not None:
+                if (refinement := plan.refinement) is not None:
+                    refinement.ran(perf_counter() - begun)
+                stays = refinement is None or refinement.stays
+                self._direct, self._recent = direct if stays else None, request
+                self._thread.last_run, plan.origin = direct.last_run, IN_MEMORY
+                return answer
+        return None
 
     def results(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Result]:
         """Run the network and return the outputs in the plan's layouts, in order.
@@ -295,50 +426,47 @@ class Runner:
         Args:
             outputs, inputs, out, times: the arguments of ``run``.
         """
-        plans, requests = self.plans, self._requests
-        for request in requests:
-            fed = request.fed(outputs, inputs)
-            if fed is None:
-                continue
-            output_memory = request.own(out, fed)
-            if output_memory is None or plans is None:
-                return None
-            refinement = request.plan.refinement
-            if refinement and not (refinement.stays or plans.current(request.key, request.plan)):
-                return None
-            if request is not requests[0]:
-                self._remember(request, plans)
-            begun = perf_counter()
-            try:
-                ran = request.run(fed, None, times, own=output_memory)
-            except MemoryError as error:
-                raise ran_out(error) from error
-            except SessionClosedError:
-                self.open()  # raises if this session was closed
-                raise
-            if refinement:
-                refinement.ran(perf_counter() - begun)
-            if plans.prepared and (refinement is None or refinement.stays):
-                self._direct = request.direct
-            request.plan.origin = IN_MEMORY
-            self._has_run(request.plan, {})
-            if not plans.prepared:
-                plans.prepare(request.key)
-            return request, ran
-        return None
+        plans, request = self.plans, self._recent
+        fed = None if request is None else request.fed(outputs, inputs)
+        if fed is None:
+            rows = ((other, other.fed(outputs, inputs)) for other in self._requests.like(inputs))
+            request, fed = next((row for row in rows if row[1] is not None), (None, None))
+        if request is None or fed is None:
+            return None
+        output_memory = request.own(out, fed)
+        if output_memory is None or plans is None:
+            return None
+        refinement = request.plan.refinement
+        if refinement and not (refinement.stays or plans.current(request.key, request.plan)):
+            return None
+        if request is not self._recent:
+            self._remember(inputs, request, plans)
+        begun = perf_counter()
+        try:
+            ran = request.run(fed, None, times, own=output_memory)
+        except MemoryError as error:
+            raise ran_out(error) from error
+        except SessionClosedError:
+            self.open()  # raises if this session was closed
+            raise
+        if refinement:
+            refinement.ran(perf_counter() - begun)
+        if plans.prepared and (refinement is None or refinement.stays):
+            self._direct = request.direct
+        request.plan.origin = IN_MEMORY
+        self._has_run(request.plan, {})
+        if not plans.prepared:
+            plans.prepare(request.key)
+        return request, ran
 
-    def _remember(self, request: Request, plans: PlanStore) -> None:
-        """Make ``request`` the most recent one of those remembered.
+    def _remember(self, inputs: object, request: Request, plans: PlanStore) -> None:
+        """Make ``request`` the most recent one of those remembered for inputs of these shapes.
 
         Requests are forgotten if the store ``plans`` has dropped or replaced their plans.
         """
         plans.used(request.key)
-        others = (
-            earlier
-            for earlier in self._requests
-            if not earlier.like(request) and plans.holds(earlier.key, earlier.plan)
-        )
-        self._requests, self._direct = [request, *others][:MAX_REQUESTS], None
+        self._requests.put(inputs, request, len(plans), plans.holds)
+        self._direct, self._recent = None, request
 
     @memory_errors()
     def _run_checked(
@@ -377,30 +505,40 @@ class Runner:
         """Cut the model into segments, each of which knows the values that earlier ones compute.
 
         Raises:
-            SegmentsNeededError: ``error`` itself, if values are not what its nodes need, or the
-                session has a lock file.
+            SegmentsNeededError: ``error`` itself, if values are not what its nodes need.
+            LockError: the session has a lock file of another model, or of a model of one plan.
+            InputError: a pinned node does not exist.
         """
         from vtensor.runtime.segments import Segments
 
-        if self._options.lock is not None:
-            raise error
-        parts = self.open().source.cut(error)
+        source, lock = self.open().source, self._options.lock
+        if self._whole is self and lock is not None:
+            lock.check_segments(source.content())
+        if self._whole is self:
+            source.check_names(self._options.preferences.nodes)
+        parts = source.cut(error)
         with self._making.here:
             if self._segments is None:
                 self._segments = Segments(parts, self._part, self.workspace.max_bytes)
         if self.plans is None:
             self.close()
 
-    def _part(self, model: Model) -> Runner:
-        """Return the runner of a part of the model."""
-        source = self.open().source.part(model)
-        names = {port.name for port in (*source.inputs, *source.outputs)}
-        entry, delivery = (
-            {name: layout for name, layout in layouts.items() if name in names}
-            for layouts in (self._options.entry, self._options.delivery)
+    def _part(self, model: Model, name: str) -> Runner:
+        """Return the runner of a part of the model, given the part's name."""
+        source, whole = self.open().source.part(model), self._whole
+        name = "/".join(filter(None, (self.name, name)))
+        options, preferences = whole._options, whole._options.preferences
+        given, lock = {port.name for port in whole.inputs}, options.lock
+        if lock is not None:
+            lock = lock.of_segment(name, {port.name for port in source.inputs} - given)
+        options = replace(
+            options,
+            entry=_renamed(options.entry, whole.inputs, source.inputs),
+            delivery=_renamed(options.delivery, whole.outputs, source.outputs),
+            preferences=replace(preferences, partial=True),
+            lock=lock,
         )
-        options = replace(self._options, entry=entry, delivery=delivery)
-        return Runner(source, options, self.workspace)
+        return Runner(source, options, self.workspace, whole=whole, name=name)
 
     def _run_segments(
         self,
@@ -417,12 +555,17 @@ class Runner:
         """
         wanted = self.open().source.wanted(outputs)
         check_names(inputs, self.inputs)
-        feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
+        arrays = {port.name: values_of(inputs[port.name], port) for port in self.inputs}
         into = check_out(out, self.outputs, wanted)
-        arrays = {name: feed.values(feed.dims) for name, feed in feeds.items()}
+        known = [port.name for port in self.outputs]
         with self._released_if_closed():
+            if not {*known}.issuperset(wanted):
+                segments.run(known, arrays, self.inputs)  # then the values of all parts are known
+                if unknown := [name for name in wanted if name not in {*known, *segments.values}]:
+                    raise no_output(unknown, known)
             values = segments.run(wanted, arrays, self.inputs)
-        for runner in self.parts:
+        ran = (runner for runner in reversed(self.parts) if runner.last_run is not None)
+        for runner in islice(ran, 1):
             self._adopt_last_run(runner)
         held, results = [*arrays.values()], list[Result]()
         for name in wanted:  # no output shares memory with an input or another output
@@ -434,14 +577,27 @@ class Runner:
         return results
 
     def repeat(self, turns: Turns) -> Repeated | None:
-        """Run the network turn after turn, as the body of a loop, by the plan of the last run.
+        """Run the network turn after turn, as the body of a loop, by a plan of an earlier run.
 
-        Returns None, and runs nothing, if that plan does not fit.
+        Returns None, and runs nothing, if that plan does not fit, or another one has replaced it.
         """
         from vtensor.runtime.execution.repeat import repeated
 
-        requests = self._requests if self.plans is not None else []
-        return repeated(requests[0], turns) if requests else None
+        plans = self.plans
+        requests = self._requests.like(turns.inputs) if plans is not None else ()
+        if plans is None or not requests or not plans.current(requests[0].key, requests[0].plan):
+            return None
+        begun, refinement = perf_counter(), requests[0].plan.refinement
+        done = repeated(requests[0], turns)
+        if done is not None and refinement is not None:
+            refinement.ran(perf_counter() - begun)
+        return done
+
+    @property
+    def values(self) -> list[str]:
+        """Names of all values that ``run`` may return, as far as they are known."""
+        segments = self._segments
+        return [*self.open().source.values] if segments is None else segments.values
 
     @property
     def parts(self) -> list[Runner]:
@@ -481,8 +637,8 @@ class Runner:
             plan.note_use()
             every = list(wanted) == [port.name for port in self.outputs]
             request = Request.of(plan, key, wanted, every)
-            if request.inputs is not None and not strictly:
-                self._remember(request, plans)
+            if not strictly:
+                self._remember(inputs, request, plans)
             fed = [feeds[value.name].part.array for value in plan.inputs]
             begun = perf_counter()
             try:
@@ -589,7 +745,7 @@ class Runner:
         for other in [*others, *(segments.runners if segments is not None else ())]:
             other._close()
         self.workspace = self.workspace.closed()
-        self._requests, self._direct = [], None
+        self._requests, self._direct, self._recent = Requests(), None, None
         self._last_run, self._thread = None, _ThreadState()  # for all threads
         del plans
         for work in lingering:

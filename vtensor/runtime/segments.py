@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -41,6 +42,10 @@ class PartRunner(Protocol):
         """Run the part turn after turn by the plan of its last run; None if that does not fit."""
 
     @property
+    def values(self) -> list[str]:
+        """Names of the values that a run may return, as far as they are known."""
+
+    @property
     def parts(self) -> Sequence[Any]:
         """The runners of the parts that this part is cut into; only this one if it is not cut."""
 
@@ -48,7 +53,15 @@ class PartRunner(Protocol):
         """Release plans, weights and memory."""
 
 
-RunnerOf = Callable[["Model"], PartRunner]
+#: Makes the runner of a part, given the part's name.
+RunnerOf = Callable[["Model", str], PartRunner]
+
+#: The feeds of parts: the names of the outputs, and the arrays that the part reads, by its runner.
+Feeds = dict[Any, tuple[Sequence[str], Mapping[str, object]]]
+
+#: Where the first feed of each part that runs is noted; None notes nothing. Turns that run in one
+#: native call are left out.
+_FEEDS: ContextVar[Feeds | None] = ContextVar("feeds of parts", default=None)
 
 #: The turns of a loop that the first native call runs at most; later ones run twice as many.
 MIN_TURNS = 64
@@ -65,9 +78,11 @@ class Segments:
 
     def __init__(self, parts: Cut, runner_of: RunnerOf, max_bytes: int) -> None:
         self._parts, self._runner_of, self._making = parts, runner_of, OwnLock()
-        self._first = None if parts.first is None else runner_of(parts.first)
+        self._first = None if parts.first is None else runner_of(parts.first, "first")
         self._controls = [_runs(control, runner_of, max_bytes) for control in parts.controls]
         self._rest: PartRunner | None = None
+        #: The name of the rest; empty if it is all of the model.
+        self._rest_name = "rest" if self._first is not None or self._controls else ""
 
     @property
     def runners(self) -> Iterator[PartRunner]:
@@ -78,6 +93,13 @@ class Segments:
             yield from control.runners.values()
         if self._rest is not None:
             yield self._rest
+
+    @property
+    def values(self) -> list[str]:
+        """Names of the values that a run may return, as far as they are known."""
+        parts = [part.values for part in (self._first, self._rest) if part is not None]
+        made = [control.control.outputs for control in self._controls]
+        return [*dict.fromkeys(name for names in (*parts, *made) for name in names if name)]
 
     def run(self, wanted: Sequence[str], inputs: Arrays, ports: Iterable[Port]) -> Arrays:
         """Run the parts and return at least the values ``wanted``, by name.
@@ -91,16 +113,20 @@ class Segments:
         missing = dict.fromkeys(wanted)
         if self._first is not None:
             outputs = {port.name: port for port in self._first.outputs}
-            values |= _run(self._first, [*outputs], values)
+            inner = {*self._first.values}.difference(outputs, values)
+            asked = [*outputs, *(name for name in missing if name in inner)]
+            values |= _run(self._first, asked, values)
             kinds |= {name: _kind_of(port) for name, port in outputs.items()}
         for control in self._controls:
             values |= control.run(values, kinds)
-        live = {name: kinds.get(name, (_dtype(values[name]), None)) for name in self._parts.live}
         remaining = [name for name in missing if name not in values]
         if remaining:
             if self._rest is None:
+                names = self._parts.live
+                live = {name: kinds.get(name, (_dtype(values[name]), None)) for name in names}
                 with self._making.here:
-                    self._rest = self._rest or self._runner_of(self._parts.rest_of(live))
+                    rest = self._parts.rest_of(live)
+                    self._rest = self._rest or self._runner_of(rest, self._rest_name)
             values |= _run(self._rest, remaining, values)
         return values
 
@@ -108,7 +134,27 @@ class Segments:
 def _run(runner: PartRunner, outputs: Sequence[str], values: Mapping[str, Array]) -> Arrays:
     """Run a part on the values that it reads, and return its outputs by name."""
     inputs = {port.name: values[port.name] for port in runner.inputs}
-    return dict(zip(outputs, runner.run(outputs, inputs), strict=True))
+    return dict(zip(outputs, run_part(runner, outputs, inputs), strict=True))
+
+
+def run_part(
+    runner: PartRunner, outputs: Sequence[str], inputs: Mapping[str, object]
+) -> list[Array]:
+    """Run a part and return its outputs, in order; its feed is noted within ``feeds_of``."""
+    if (feeds := _FEEDS.get()) is not None:
+        feeds.setdefault(runner, (outputs, inputs))
+    return runner.run(outputs, inputs)
+
+
+def feeds_of(run: Callable[[], object]) -> Feeds:
+    """Call ``run``, and return the first feed of each part that runs meanwhile, in order."""
+    feeds: Feeds = {}
+    token = _FEEDS.set(feeds)
+    try:
+        run()
+    finally:
+        _FEEDS.reset(token)
+    return feeds
 
 
 def _kind_of(port: Port) -> Kind:
@@ -143,6 +189,15 @@ class _Branch:
         }
         #: The outputs of each graph that it only passes on, with the values that they are.
         self.passed = {name: control.passed(name) for name in self.outputs}
+        #: For each graph, the outputs that it computes, and the outer values that it reads.
+        self.computed = {
+            name: [*dict.fromkeys(each for each in outputs if each not in self.passed[name])]
+            for name, outputs in self.outputs.items()
+        }
+        self._captured = {name: control.captured(name) for name in self.outputs}
+        #: The node's inputs, with the array of one that is a constant, and the node's outputs.
+        self._given = [(name, control.constant(name)) for name in control.inputs]
+        self._named = control.outputs
         self._making = OwnLock()
 
     def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
@@ -159,16 +214,14 @@ class _Branch:
 
     def given(self, values: Mapping[str, Array]) -> list[Array | None]:
         """Return the node's inputs, in order; None for one that is left out."""
-        return [self.value(name, values) if name else None for name in self.control.inputs]
-
-    def value(self, name: str, values: Mapping[str, Array]) -> Array:
-        """Return a value that the node reads."""
-        constant = self.control.constant(name)
-        return values[name] if constant is None else np.asarray(constant)
+        return [
+            None if not name else values[name] if constant is None else np.asarray(constant)
+            for name, constant in self._given
+        ]
 
     def named(self, results: Iterable[Array]) -> Arrays:
         """Return the node's outputs by name."""
-        return {n: row for n, row in zip(self.control.outputs, results, strict=False) if n}
+        return {n: row for n, row in zip(self._named, results, strict=False) if n}
 
     def number(self, array: Array | None, what: str) -> int:
         """Return the only element of an array that decides what runs.
@@ -188,7 +241,7 @@ class _Branch:
 
     def outer(self, attribute: str, values: Mapping[str, Array]) -> Arrays:
         """Return the outer values that one of the node's graphs reads, by name."""
-        return {name: values[name] for name in self.control.captured(attribute)}
+        return {name: values[name] for name in self._captured[attribute]}
 
     def results(self, attribute: str, inputs: Arrays, kinds: Mapping[str, Kind]) -> list[Array]:
         """Run one of the node's graphs and return its outputs, in order.
@@ -199,7 +252,7 @@ class _Branch:
             kinds: the types of those outer values whose rank is known.
         """
         passed, outputs = self.passed[attribute], self.outputs[attribute]
-        computed = [*dict.fromkeys(name for name in outputs if name not in passed)]
+        computed = self.computed[attribute]
         if not computed:
             return [inputs[passed[name]] for name in outputs]
         runner = self.runners.get(attribute)
@@ -208,11 +261,12 @@ class _Branch:
                 runner = self.runners.get(attribute)
                 if runner is None:
                     types: dict[str, Kind] = {n: (_dtype(row), None) for n, row in inputs.items()}
-                    outer = self.control.captured(attribute)
+                    outer = self._captured[attribute]
                     types |= {name: kinds[name] for name in outer if name in kinds}
-                    runner = self._runner_of(self.control.body(attribute, types))
+                    name = f"{self.control.node.name}.{attribute}"
+                    runner = self._runner_of(self.control.body(attribute, types), name)
                     self.runners[attribute] = runner
-        results = dict(zip(computed, runner.run(computed, inputs), strict=True))
+        results = _run(runner, computed, inputs)
         return [inputs[passed[n]] if n in passed else results[n] for n in outputs]
 
 
@@ -228,31 +282,37 @@ class _Loop(_Branch):
 
     heads, ahead = 1, 2
 
+    def __init__(self, control: Control, runner_of: RunnerOf, max_bytes: int) -> None:
+        super().__init__(control, runner_of, max_bytes)
+        inputs = control.attributes["body"].input
+        self.names = [value.name for value in inputs]
+        #: The ranks of the turn's number and of the condition.
+        self.ranks = [len(value.type.tensor_type.shape.dim) for value in inputs[: self.ahead]]
+        self._carried = dict[int, Carried | None]()
+
     def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
         """Run the loop and return its outputs by name; the arguments are those of a branch.
 
         Raises:
             BudgetError: the values that its outputs stack take more than ``max_bytes``.
         """
-        body = self.control.attributes["body"]
         limit, condition, states, scanned = self.begin(self.given(values))
         begin, end, carried = self.ahead, self.heads + len(states), self.carried(len(states))
-        names, outer = [value.name for value in body.input], self.outer("body", values)
-        shapes = [(1,) * len(value.type.tensor_type.shape.dim) for value in body.input[:begin]]
-        blocks: list[list[Array]] = [[] for _ in body.output[end:]]
-        look, number, held, alone = LOOK.get(), 0, 0, 1
+        names, outer = self.names, self.outer("body", values)
+        blocks: list[list[Array]] = [[] for _ in self.outputs["body"][end:]]
+        look, number, held, alone = LOOK.get(), 0, 0, 0
+        ranks, true = self.ranks, [np.array(True, ndmin=rank) for rank in self.ranks[1:]]
         while condition and number < limit:
             if look is not None:
                 look()
-            ahead = [np.full(shape, n) for shape, n in zip(shapes, (number, True), strict=False)]
+            ahead = [np.array(number, ndmin=rank) for rank in ranks[:1]] + true
             given = [*ahead, *states, *(rows[number] for rows in scanned)]
             turn, done = outer | dict(zip(names, given, strict=True)), None
             if carried is not None and number >= alone and "body" in self.runners:
                 most, rows = min(limit - number, MIN_TURNS + number), [r[number:] for r in scanned]
                 turns = Turns(carried, turn, rows, number, most, self.max_bytes - held)
                 done = self.runners["body"].repeat(turns)
-                # Single turns in between notice a better plan.
-                alone = 2 * number if done is None else number + done.number + 1
+                alone = 2 * number + 1 if done is None else 0
             if done is None:
                 done = self.single(turn, kinds, names[begin : begin + len(states)])
             condition, number = done.goes_on, number + done.number
@@ -297,15 +357,19 @@ class _Loop(_Branch):
         )
 
     def carried(self, count: int) -> Carried | None:
-        """Return what changes from turn to turn.
+        """Return what changes from turn to turn; the result is the same object each time.
 
         Returns None if a state is another input of the turn before, or the condition is a state.
 
         Args:
             count: the number of states.
         """
-        names = [value.name for value in self.control.attributes["body"].input]
-        outputs, passed = self.outputs["body"], self.passed["body"]
+        if count not in self._carried:
+            self._carried.setdefault(count, self._changing(count))
+        return self._carried[count]
+
+    def _changing(self, count: int) -> Carried | None:
+        names, outputs, passed = self.names, self.outputs["body"], self.passed["body"]
         states, end = names[self.ahead : self.ahead + count], self.heads + count
         pairs = zip(states, outputs[self.heads : end], strict=True)
         changing = [(state, name) for state, name in pairs if passed.get(name) != state]

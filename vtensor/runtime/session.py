@@ -22,7 +22,7 @@ from vtensor.runtime.planning.options import Options, Progress
 from vtensor.runtime.planning.source import Source
 from vtensor.runtime.planning.tolerance import DEFAULT_TOLERANCE, tolerance_of
 from vtensor.runtime.recording.workspace import Memory, Workspace
-from vtensor.runtime.runner import Runner
+from vtensor.runtime.runner import Runner, timed_parts
 from vtensor.storage.budget import max_bytes_of, memory_errors
 from vtensor.storage.entries import entries_of
 from vtensor.storage.inputs import (
@@ -217,7 +217,7 @@ class Session(OneProcess):
             from vtensor.frontends.edges.model import Edges
             from vtensor.runtime.graphs import Graphs
 
-            self._graphs = Graphs(listed, external_data_root, options, workspace)
+            self._graphs = Graphs(listed, external_data_root, entries, workspace)
             edges = Edges(cast(Any, model), self._graphs.opened, workspace.max_bytes)
             self._edges = None if edges.plain else edges
             root = external_data_root or edges.root
@@ -230,11 +230,16 @@ class Session(OneProcess):
             delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)
         else:
             entry, delivery = options.lock.layouts(source)
+        options = replace(options, entries=entries)
+        if self._graphs is not None:
+            preferences = replace(options.preferences, partial=True)
+            self._graphs.options = replace(options, lock=None, preferences=preferences)
+            if self._edges is not None and self._edges.parted:
+                options = replace(options, preferences=preferences)
         options = replace(
             options,
             entry=entry,
             delivery=delivery,
-            entries=entries,
             calibrate=calibration(calibrate, source.inputs),
         )
         self._runner = Runner(source, options, workspace)
@@ -264,7 +269,7 @@ class Session(OneProcess):
         They are the names in the graph; the list is empty for a model of symbolic sizes before its
         first run.
         """
-        return list(self._runner.open().source.values)
+        return self._runner.values
 
     @property
     def threads(self) -> int:
@@ -290,18 +295,23 @@ class Session(OneProcess):
 
     @property
     def plans(self) -> list[Plan]:
-        """The plans of the last run, in the order in which they ran: one for each segment.
+        """The plans of the last run: one for each segment.
 
         A model runs in several segments if nodes have to know values that a run computes: sizes
-        that data decide, or what control flow runs. ``plan`` is the last one.
+        that data decide, or what control flow runs. They stand in the order in which they ran, and
+        ``plan`` is the last one. The plans of parts after Python steps follow.
 
         Raises:
             InputError: the network has symbolic sizes and nothing has run yet.
         """
-        return [part.plan for part in self._runner.parts if part.last_run] or [self.plan]
+        later = [] if self._graphs is None else self._graphs.runners
+        parts = [part for runner in (self._runner, *later) for part in runner.parts]
+        return [part.plan for part in parts if part.last_run] or [self.plan]
 
     def lock(self) -> Lock:
         """Return the plan of the last run as a lock file: the choice for each node, with reasons.
+
+        A model in segments has a part for each segment that has run.
 
         ``session.lock().write("plan.toml")`` writes the file, and ``Session(model,
         plan="plan.toml")`` follows it.
@@ -319,10 +329,7 @@ class Session(OneProcess):
         operator = "Relu"
         library = "numpy"
         """
-        from vtensor.runtime.planning.locked_plan import lock_of
-
-        plan = self._runner.settled()
-        return lock_of(plan, *self._runner.made_of(plan), self.threads)
+        return self._runner.lock(self.threads)
 
     @property
     def conversions(self) -> list[Conversion]:
@@ -349,8 +356,10 @@ class Session(OneProcess):
         Raises:
             InputError: there is no plan yet.
         """
-        plan = self.plan
-        return Memory.of(self._runner.workspace, plan.nbytes, plan.live, sum(plan.own_sizes))
+        plans = self.plans
+        nbytes, live = max(plan.nbytes for plan in plans), max(plan.live for plan in plans)
+        own = sum(size for plan in plans for size in plan.own_sizes)
+        return Memory.of(self._runner.workspace, nbytes, live, own)
 
     def run(
         self,
@@ -387,10 +396,12 @@ class Session(OneProcess):
         """
         if self._edges is None:
             return self._runner.run(outputs, inputs, out)
+        from vtensor.runtime.segments import run_part
+
         if out:
             raise InputError("out: outputs of a model with texts, sequences or maps are new values")
         self._runner.open()
-        return self._edges.run(outputs, inputs, self._runner.run)
+        return self._edges.run(outputs, inputs, partial(run_part, self._runner))
 
     async def run_async(
         self,
@@ -470,6 +481,9 @@ class Session(OneProcess):
     def profile(self, inputs: Mapping[str, object] | None = None, *, runs: int = 20) -> Profile:
         """Run the network several times and report where the time of a run goes.
 
+        Segments of a model run one after another on what they read in a first run; a loop's body
+        runs once, and Python steps around numeric parts do not count.
+
         Args:
             inputs: as in ``run``; missing ones get seeded random numbers.
             runs: the number of timed runs, at least 1; untimed runs precede them.
@@ -482,13 +496,13 @@ class Session(OneProcess):
         from vtensor.runtime.tuning.profile import check_runs, profile_of
 
         check_runs(runs)
-        arrays = noise(self._runner.ports_of(inputs), inputs or {})
-        self._runner.run(None, arrays)
-        self._runner.settled()
-        self._runner.run(None, arrays)
-        return profile_of(
-            self.plan, self.threads, lambda times: self._runner.run(None, arrays, times=times), runs
-        )
+        if self._edges is None:
+            arrays = noise(self._runner.ports_of(inputs), inputs or {})
+            parts = self._runner.timed_parts(arrays)
+        else:
+            arrays = noise(self.inputs, inputs or {})
+            parts = timed_parts(lambda: self.run(None, arrays))
+        return profile_of(parts, self.threads, runs)
 
     @memory_errors()
     def frontier(
@@ -498,6 +512,7 @@ class Session(OneProcess):
         *,
         runs: int = 20,
         progress: Progress | None = None,
+        also: Mapping[str, Session] | None = None,
     ) -> Frontier:
         """Make a plan for each of several tolerances and return their times and errors.
 
@@ -509,16 +524,25 @@ class Session(OneProcess):
             runs: the number of timed runs of each plan, at least 1; plans take turns, and one
                 untimed run of each precedes.
             progress: called with a description of each stage.
+            also: sessions of other models of the same network, such as quantised ones, by name.
+                Each is one more point; its error is that of its outputs.
 
         Raises:
             InputError: the session was made without ``tune=True``; ``tolerances`` is empty or has a
-                value that is no number of at least 0; ``runs`` is less than 1, or an input is
-                wrong.
+                value that is no number of at least 0; ``runs`` is less than 1, an input is wrong,
+                or a session of ``also`` has other inputs, outputs or threads.
             NativeError, BudgetError, SessionClosedError: as in ``run``.
         """
-        from vtensor.runtime.planning.frontier import TOLERANCES, frontier_of, tolerances_of
+        from vtensor.runtime.planning.frontier import (
+            TOLERANCES,
+            OtherModel,
+            check_ports,
+            frontier_of,
+            tolerances_of,
+        )
         from vtensor.runtime.tuning.profile import check_runs
 
+        self._check_arrays("frontier")
         wanted = tolerances_of(TOLERANCES if tolerances is None else tolerances)
         check_runs(runs)
         ports = self._runner.ports_of(inputs)
@@ -532,8 +556,20 @@ class Session(OneProcess):
         arrays = {
             name: feed_of(feeds[name], port).values(port.dims) for name, port in given_ports.items()
         }
+        others = list[OtherModel]()
+        for name, session in (also or {}).items():
+            check_ports(name, "input", self.inputs, session.inputs)
+            check_ports(name, "output", self.outputs, session.outputs)
+            if session.threads != self.threads:
+                raise InputError(
+                    f"model {name!r}: its session has threads={session.threads}, the first one "
+                    f"has {self.threads}"
+                )
+            session.run(None, feeds)
+            lock = session.lock()
+            others.append(OtherModel(name, session.plan, lock))
         workspace = self._runner.workspace
-        return frontier_of(plan, graph, options, workspace, wanted, arrays, runs, progress)
+        return frontier_of(plan, graph, options, workspace, wanted, arrays, runs, progress, others)
 
     def close(self) -> None:
         """Free plans, weights and memory; a second call does nothing.
@@ -555,7 +591,8 @@ class Session(OneProcess):
         """
         runner = getattr(self, "_runner", None)
         if runner is not None and not sys.is_finalizing():
-            runner.forget()
+            for each in (runner, *(self._graphs.runners if self._graphs is not None else ())):
+                each.forget()
 
     def __enter__(self) -> Session:
         self._runner.open()

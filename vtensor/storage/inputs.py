@@ -314,6 +314,25 @@ def feed_of(value: object, port: Port) -> Feed:
     return Feed(part, owner, port.dims, elements)
 
 
+def values_of(value: object, port: Port) -> Array:
+    """Return an input of a run as an array in C order; arrays that are so stay in place.
+
+    Args:
+        value: as for ``feed_of``.
+        port: the input's port.
+
+    Raises:
+        InputError: as for ``feed_of``.
+    """
+    if type(value) is np.ndarray and value.dtype == numpy_dtype(port.dtype):
+        flags, sizes = value.flags, value.shape if port.any_rank else port.shape
+        fits = [want in (None, size) for want, size in zip(sizes, value.shape, strict=False)]
+        if flags.c_contiguous and flags.aligned and len(sizes) == value.ndim and all(fits):
+            return value
+    feed = feed_of(value, port)
+    return feed.values(feed.dims)
+
+
 def memory_of(value: object, port: Port) -> Feed:
     """Return an input of a run, as ``feed_of`` does, in memory that later runs may read again.
 

@@ -212,7 +212,12 @@ class Source:
         image = (images, channels, src, dst, 2)
         sizes = (boxes, images, channels, src[1], src[2])
         align = (*sizes, 2, 3, largest, pick.choice([0, 2]), 64, 1.0, True)
+        first, second = (
+            (n, [n - 1] * m, [0] * m, [0.5] * m, [0.5] * m)
+            for n, m in zip(src[1:], dst[1:], strict=True)
+        )
         made = [
+            lambda: self.kernels.bilinear(pick.choice(FRACTIONS), images, first, second, channels),
             lambda: self.kernels.blend("f32", blends[: pick.choice([1, 2])]),
             lambda: self.kernels.grid_sample(
                 pick.choice(FRACTIONS), pick.choice(FRACTIONS), image, mode, padding, True

@@ -209,9 +209,10 @@ def sliding(kernels: Kernels, instructions: str, source: Source, deep: bool) -> 
     pads = [source.choice(0, 0, 1, 2) for _ in range(6)]
     if source.random.random() < 0.3:
         strides, pads = [1] * 3, [0] * 6
+    most_sizes = (3, source.choice(9, 9, 9, 90 if deep else 9), 40)  # 90 lines are several bands
     sizes = [
         max(source.number(1, most), (n - 1) * d + 1 - begin - end)
-        for most, n, d, begin, end in zip((3, 9, 40), taps, dilations, pads, pads[3:], strict=False)
+        for most, n, d, begin, end in zip(most_sizes, taps, dilations, pads, pads[3:], strict=False)
     ]
     images = source.choice(1, 2)
     src_type, weights_type = source.choice(*BYTES), source.choice(*BYTES)

@@ -21,7 +21,7 @@ from tests.native.guarded import bounds, convolutions, eigen, onednn
 from tests.native.packing import Array, Form, blocked, plain
 
 EIGEN = (
-    "argmax argmin attention blend col2im copy deformed_convolution depthwise determinant "
+    "argmax argmin attention bilinear blend col2im copy deformed_convolution depthwise determinant "
     "dynamic_quantize fourier gather gemm gemm_convolution grid_sample hardmax joined lrn "
     "normalize one_hot overwrite pick pointwise pooling_avg_include_padding pooling_lp "
     "pooling_max pooling_place recurrent reduce reverse_sequence roi_align running scatter "

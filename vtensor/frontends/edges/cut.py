@@ -17,6 +17,7 @@ from vtensor.frontends.edges.kinds import (
     array_of,
     attributes_of,
     is_array,
+    is_constant,
     is_text,
     label_of,
     spelled,
@@ -45,19 +46,19 @@ _KEYS_SINCE = 2
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A model in three parts.
+    """A model in parts.
 
     Attributes:
-        before, after: the nodes of Python steps, in order.
-        core: the numeric model; its inputs and outputs have the names of the model's values.
+        before: the nodes of the Python steps before the first part, in order.
+        parts: for each part its numeric model, and the nodes of the Python steps after it. Inputs
+            and outputs of numeric models have the names of the model's values.
         known: constants that Python steps read, by name.
         texts: all texts of the model.
         types: the types of values, as far as they are known.
     """
 
     before: Sequence[NodeProto]
-    core: ModelProto
-    after: Sequence[NodeProto]
+    parts: Sequence[tuple[ModelProto, Sequence[NodeProto]]]
     known: Mapping[str, Any]
     texts: Collection[str]
     types: Mapping[str, TypeProto]
@@ -71,7 +72,7 @@ def cut(proto: ModelProto, label: str) -> Cut:
         label: its name in errors.
 
     Raises:
-        ModelError: a node needs texts, sequences or maps between numeric nodes.
+        ModelError: a numeric node computes with texts.
     """
     try:
         types = _types(onnx.shape_inference.infer_shapes(proto).graph)
@@ -85,18 +86,24 @@ def cut(proto: ModelProto, label: str) -> Cut:
     opset = opsets.get("", opsets.get("ai.onnx", 1))
     nodes = Sequences(opset, types, constants, taken).resolved(graph.node)
     nodes = _needed(nodes, [value.name for value in graph.output])
-    before, middle, after = _parts(nodes, types, label)
+    before, parts = _parts(nodes, types)
     texts = [text for node in nodes for text in texts_of(node)]
     for tensor in constants.values():
         if tensor.data_type == TensorProto.STRING:
             texts += array_of(tensor).reshape(-1).tolist()
-    read = {name for node in (*before, *after) for name in reads_of(node)}
+    steps = [*before, *(node for _, after in parts for node in after)]
+    read = {name for node in steps for name in reads_of(node)}
     delivered = {value.name for value in graph.output}
     known = {name: array_of(t) for name, t in constants.items() if name in read | delivered}
-    for node in middle:
-        _check_passes(node, types, label)
-    core = _core(proto, middle, types, {*read, *delivered}, taken)
-    return Cut(before, core, after, known, texts, types)
+    shared, cores = [node for node in nodes if is_constant(node)], list[ModelProto]()
+    for middle, _ in reversed(parts):
+        for node in middle:
+            _check_passes(node, types, label)
+        core = _core(proto, middle, shared, types, {*read, *delivered}, taken)
+        read |= {value.name for value in core.graph.input}
+        cores.insert(0, core)
+    rows = [(core, after) for core, (_, after) in zip(cores, parts, strict=True)]
+    return Cut(before, rows, known, texts, types)
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, TypeProto]:
@@ -132,49 +139,43 @@ def _is_step(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
 
 
 def _parts(
-    nodes: Sequence[NodeProto], types: Mapping[str, TypeProto], label: str
-) -> tuple[list[NodeProto], list[NodeProto], list[NodeProto]]:
-    """Return the nodes of the steps before, of the numeric model, and of the steps after.
+    nodes: Sequence[NodeProto], types: Mapping[str, TypeProto]
+) -> tuple[list[NodeProto], list[tuple[list[NodeProto], list[NodeProto]]]]:
+    """Return the steps before, and for each part the nodes of its numeric model and the steps after
+    it.
 
-    Raises:
-        UnsupportedOperatorError: a step reads what the numeric model computes, and the numeric
-            model what the step computes.
+    A numeric node that reads what a step computes belongs to a later part than the step. A node
+    that may be either is a step if it reads what a step computes, and no later part needs it.
     """
     producer = {name: place for place, node in enumerate(nodes) for name in node.output}
-    able: list[bool] = []
-    for node in nodes:
-        origins = [producer[name] for name in reads_of(node) if name in producer]
-        is_constant = node.op_type == "Constant" and not node.domain
-        known = is_constant or step_of(node) is not None
-        able.append(known and all(able[place] for place in origins))
-    first, after = set[int](), set[int]()
+    origins = [{producer[name] for name in reads_of(node) if name in producer} for node in nodes]
+    able = list[bool]()
+    for node, sources in zip(nodes, origins, strict=True):
+        known = is_constant(node) or step_of(node) is not None
+        able.append(known and all(able[source] for source in sources))
+    first, ends = set[int](), [step_of(node) is not None for node in nodes]
     for place in reversed(range(len(nodes))):
-        node = nodes[place]
-        if able[place] and (place in first or _is_step(node, types)):
-            first.add(place)
-            first.update(producer[name] for name in reads_of(node) if name in producer)
-    for place, node in enumerate(nodes):
-        sources = {producer[name] for name in reads_of(node) if name in producer}
-        if place in first or not (_is_step(node, types) or sources & after):
-            continue
-        if step_of(node) is None:
-            step = next(nodes[source] for source in sources if source in after)
-            raise UnsupportedOperatorError(
-                f"{label}: {label_of(node)} {node.name!r} reads what {label_of(step)} "
-                f"{step.name!r} computes: texts, sequences and maps may only be where a model "
-                "begins or ends\n  to fix: export the model without them"
-            )
-        after.add(place)
-    rows: tuple[list[NodeProto], ...] = ([], [], [])
-    for place, node in enumerate(nodes):
-        is_constant = node.op_type == "Constant" and not node.domain
+        for source in origins[place]:
+            ends[source] = ends[source] and ends[place]
+        if able[place] and (place in first or _is_step(nodes[place], types)):
+            first |= {place, *origins[place]}
+    before, steps, levels = list[NodeProto](), set[int](), [0] * len(nodes)
+    parts: list[tuple[list[NodeProto], list[NodeProto]]] = [([], [])]
+    for place, (node, sources) in enumerate(zip(nodes, origins, strict=True)):
         if place in first:
-            rows[0].append(node)
-        if place in after:
-            rows[2].append(node)
-        elif place not in first or is_constant:
-            rows[1].append(node)
-    return rows[0], rows[1], rows[2]
+            before.append(node)
+            if is_constant(node):
+                parts[0][0].append(node)
+            continue
+        is_after = _is_step(node, types) or (ends[place] and not steps.isdisjoint(sources))
+        follow = (levels[at] + (at in steps and not is_after) for at in sources)
+        levels[place] = level = max(follow, default=0)
+        if is_after:
+            steps.add(place)
+        if level == len(parts):
+            parts.append(([], []))
+        parts[level][is_after].append(node)
+    return before, parts
 
 
 def _check_passes(node: NodeProto, types: Mapping[str, TypeProto], label: str) -> None:
@@ -192,21 +193,24 @@ def _check_passes(node: NodeProto, types: Mapping[str, TypeProto], label: str) -
 def _core(
     proto: ModelProto,
     nodes: Sequence[NodeProto],
+    shared: Sequence[NodeProto],
     types: Mapping[str, TypeProto],
     read: set[str],
     taken: set[str],
 ) -> ModelProto:
-    """Return the numeric model.
+    """Return the numeric model of a part.
 
     Args:
         proto: the model.
-        nodes: the nodes of the numeric model.
+        nodes: the nodes of the part.
+        shared: further nodes that it may have: the model's constants.
         types: the types of values.
-        read: names of the values that Python steps and the caller read.
+        read: names of the values that Python steps, later parts and the caller read.
         taken: the names of all values; new ones are added.
     """
-    made = {name for node in nodes for name in node.output if name}
-    nodes = _needed(nodes, made & read)
+    own = {name for node in nodes for name in node.output if name}
+    constants = [node for node in shared if own.isdisjoint(node.output)]
+    nodes = _needed([*constants, *nodes], own & read)
     made = {name for node in nodes for name in node.output if name}
     needs = {name for node in nodes for name in node.input if name} - made
     tensors = [
@@ -214,11 +218,11 @@ def _core(
         for tensor in proto.graph.initializer
         if tensor.name in needs
     ]
-    own = {tensor.name for tensor in tensors}
+    stored = {tensor.name for tensor in tensors}
     order = dict.fromkeys([*(value.name for value in proto.graph.input), *sorted(needs)])
-    inputs = [_value(name, types.get(name)) for name in order if name in needs - own]
+    inputs = [_value(name, types.get(name)) for name in order if name in needs - stored]
     delivered = dict.fromkeys([*(v.name for v in proto.graph.output), *sorted(read)])
-    outputs = [_value(name, types.get(name)) for name in delivered if name in made]
+    outputs = [_value(name, types.get(name)) for name in delivered if name in own & made]
     numbered = [new for node in nodes for new in _numeric(node, types, taken)]
     if not outputs:  # all is done by Python steps
         value = numpy_helper.from_array(np.zeros((), np.float32))

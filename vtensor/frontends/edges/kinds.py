@@ -59,6 +59,11 @@ def label_of(node: NodeProto) -> str:
     return f"{domain}::{node.op_type}" if domain else str(node.op_type)
 
 
+def is_constant(node: NodeProto) -> bool:
+    """Return whether a node is a constant of the model."""
+    return bool(node.op_type == "Constant" and not node.domain)
+
+
 def is_array(kind: TypeProto) -> bool:
     return kind.WhichOneof("value") in (None, "tensor_type")
 

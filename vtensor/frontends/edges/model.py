@@ -20,6 +20,7 @@ from vtensor.frontends.edges.steps import Step
 from vtensor.frontends.edges.texts import numbers_of, table_of, text_array, texts_of
 from vtensor.frontends.network import reads_of
 from vtensor.frontends.tensors import element_type, sizes_of
+from vtensor.language.cached import cached_property
 from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.process.interrupts import pass_signals
 from vtensor.storage.inputs import Port, check_names
@@ -45,14 +46,14 @@ class Edges:
         max_bytes: limit of what the turns of a loop leave, in bytes; None is a Session's default.
 
     Attributes:
-        core: the numeric model.
+        core: the numeric model of the first part.
         root: the folder of the model's file; empty for a model from memory.
         inputs, outputs: the ports of the whole model. The element type of a port of texts is
             ``string``; that of other ports that are no arrays is the type as ONNX Runtime writes
             it: ``seq(map(string,tensor(float)))``.
 
     Raises:
-        ModelError: a node needs texts, sequences or maps between numeric nodes.
+        ModelError: a numeric node computes with texts.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Edges:
         ready()  # fills the registry, through which names of operators are found
         proto = model if isinstance(model, ModelProto) else ModelProto.FromString(model)
         parts = cut(proto, label)
-        self.core = parts.core
+        self.core, _ = parts.parts[0]
         constants = {tensor.name for tensor in proto.graph.initializer}
         declared = [value for value in proto.graph.input if value.name not in constants]
         self.inputs = [_port(value.name, value.type) for value in declared]
@@ -82,17 +83,20 @@ class Edges:
             for value in proto.graph.output
         ]
         self._known, self._texts = parts.known, table_of(parts.texts)
-        self._before, self._after = (
-            [
-                _PythonStep(node, _graphs(node, proto, parts.types, opened), max_bytes)
-                for node in nodes
-            ]
-            for nodes in (parts.before, parts.after)
-        )
-        self._feeds = [value.name for value in self.core.graph.input]
+
+        def steps(nodes: Sequence[NodeProto]) -> list[_PythonStep]:
+            graphs = [_graphs(node, proto, parts.types, opened) for node in nodes]
+            return [_PythonStep(*row, max_bytes) for row in zip(nodes, graphs, strict=True)]
+
+        self._before = steps(parts.before)
+        self._parts = [_Part(core, steps(after), opened) for core, after in parts.parts]
         self._coded = {name for name, kind in parts.types.items() if is_text(kind)}
-        self._makes = {value.name for value in self.core.graph.output}
         self._optional = {v.name for v in declared if v.type.HasField("optional_type")}
+
+    @property
+    def parted(self) -> bool:
+        """True if there are several numeric models."""
+        return len(self._parts) > 1
 
     @property
     def plain(self) -> bool:
@@ -104,7 +108,8 @@ class Edges:
         ]
         ports = (*self.inputs, *self.outputs)
         is_numeric = all(port.dtype in ITEMSIZE for port in ports)
-        return is_numeric and names == core and not self._before and not self._after
+        steps = [*self._before, *(step for part in self._parts for step in part.after)]
+        return is_numeric and names == core and not steps
 
     def run(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object], core: Run
@@ -115,7 +120,7 @@ class Edges:
             outputs: the names of the wanted outputs; None or an empty list is all.
             inputs: the values by name: arrays; arrays or lists of texts; lists for sequences; None
                 for an absent optional value.
-            core: runs the numeric network.
+            core: runs the numeric network of the first part.
 
         Raises:
             InputError: a name or a value is wrong.
@@ -130,19 +135,18 @@ class Edges:
             values[port.name] = self._fed(port, inputs[port.name])
         for step in self._before:
             step(values)
-        after = self._needed(wanted)
-        reads = {*wanted, *(name for step in after for name in step.reads)}
-        asked = [name for name in self._makes if name in reads]
-        table = dict(self._texts)
-        feeds = {
-            name: numbers_of(values[name], table) if name in self._coded else values[name]
-            for name in self._feeds
-        }
-        if asked:
-            for name, array in zip(asked, core(asked, feeds), strict=True):
-                values[name] = texts_of(array, table) if name in self._coded else array
-        for step in after:
-            step(values)
+        table, coded = dict(self._texts), self._coded
+        for part, asked, after in self._needed(wanted):
+            if asked:
+                feeds = {
+                    name: numbers_of(values[name], table) if name in coded else values[name]
+                    for name in part.feeds
+                }
+                run = core if part is self._parts[0] else part.run
+                for name, array in zip(asked, run(asked, feeds), strict=True):
+                    values[name] = texts_of(array, table) if name in coded else array
+            for step in after:
+                step(values)
         return [values[name] for name in wanted]
 
     def _fed(self, port: Port, value: object) -> Any:
@@ -159,14 +163,45 @@ class Edges:
             raise InputError(f"input {port.name!r}: a dict is wanted for a map")
         return value
 
-    def _needed(self, wanted: Sequence[str]) -> list[_PythonStep]:
-        """Return the steps after the numeric network that the wanted outputs need."""
-        names, steps = {*wanted}, []
-        for step in reversed(self._after):
-            if names.intersection(step.makes):
-                names.update(step.reads)
-                steps.append(step)
-        return steps[::-1]
+    def _needed(self, wanted: Sequence[str]) -> list[tuple[_Part, list[str], list[_PythonStep]]]:
+        """Return each part with those of its outputs, and those of the steps after it, that the
+        wanted outputs need.
+        """
+        names, rows = {*wanted}, []
+        for part in reversed(self._parts):
+            steps = []
+            for step in reversed(part.after):
+                if names.intersection(step.makes):
+                    names.update(step.reads)
+                    steps.append(step)
+            asked = [name for name in part.makes if name in names]
+            names.update(part.feeds if asked else ())
+            rows.append((part, asked, steps[::-1]))
+        return rows[::-1]
+
+
+class _Part:
+    """A numeric network and the steps after it.
+
+    Args:
+        core: the network as a model.
+        after: the steps.
+        opened: makes what runs the network; None if nothing runs it here.
+
+    Attributes:
+        feeds, makes: names of its inputs and outputs.
+    """
+
+    def __init__(self, core: ModelProto, after: Sequence[_PythonStep], opened: Open | None) -> None:
+        self.after, self._core, self._opened = after, core, opened
+        self.feeds = [value.name for value in core.graph.input]
+        self.makes = [value.name for value in core.graph.output]
+
+    @cached_property
+    def run(self) -> Run:
+        """The function that runs the network."""
+        assert self._opened is not None, "a session opens what it runs"
+        return self._opened(self._core)
 
 
 class _Graph:

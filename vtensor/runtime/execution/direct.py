@@ -30,6 +30,7 @@ class DirectRequest:
         names: the names of the wanted outputs, in order.
         every: True if ``names`` are all outputs of the network.
         inputs, outputs: the inputs of the plan, and the wanted outputs, in order.
+        known: the inputs whose values decide sizes, each with the bytes that the plan is made for.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class DirectRequest:
         every: bool,
         inputs: Sequence[FastInput],
         outputs: Sequence[FastOutput],
+        known: Sequence[tuple[str, np.dtype[Any], tuple[int, ...], bytes]] = (),
     ) -> None:
         from vtensor.runtime import _replay
 
@@ -53,7 +55,7 @@ class DirectRequest:
             (output.binding - len(inputs), output.dtype, output.presented, strides(output))
             for output in outputs
         ]
-        self._lanes = plan.lanes
+        self._known, self._lanes = known, plan.lanes
         self._requests: dict[Lane, Request] = {}
         # The errors after which the general path repeats the run. Exceptions of signal handlers,
         # which may be of any kind, are not among them.
@@ -101,6 +103,7 @@ class DirectRequest:
             np.ndarray,
             np.empty,
             np.dtype(np.uint8),
+            self._known,
         )
         return self._requests.setdefault(lane, request)
 

@@ -198,6 +198,7 @@ class Plan(OneProcess):
             plan; else None.
         recording: the recording of a plan for fixed sizes, from which a symbolic plan can be made;
             None for any other plan.
+        count: the number of steps.
         provisional: True if the choice is based on what libraries declare. ``refinement`` then
             measures on this machine.
 
@@ -231,7 +232,7 @@ class Plan(OneProcess):
         self.anew: tuple[str, ...] = ()
         self.refinement: BackgroundTask[Plan] | None = None
         self.recording: Any = None
-        self.nbytes, self.live = nbytes, live
+        self.nbytes, self.live, self.count = nbytes, live, len(steps)
         self._workspace, self._make, self._held = workspace, nodes, constants
         workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
         self._placed: Placed = steps

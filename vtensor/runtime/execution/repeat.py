@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Carried:
     """The values that change from turn to turn, by their names in the body.
 
@@ -95,9 +95,62 @@ def repeated(request: Request, turns: Turns) -> Repeated | None:
         NativeError: a library failed.
         InputError: numbers of a turn are at fault, such as an index out of range.
     """
-    plan, values = request.plan, _values(request)
     carried, fed = turns.carried, request.fed(request.names, turns.inputs)
-    if fed is None or plan.calls_back or plan.exponents:
+    fits = request.fits
+    fit = fits[carried] if carried in fits else fits.setdefault(carried, _fit(request, carried))
+    if fed is None or fit is None or (fit.late and turns.first == 0):
+        return None
+    plan, each = request.plan, sum(sink.nbytes for sink in fit.sinks)
+    most = min(turns.most, turns.max_bytes // each) if each else turns.most
+    if most < 1:
+        return None
+    memory = [
+        _copied(_bytes(array)) if changes else _bytes(array)
+        for changes, array in zip(fit.changing, fed, strict=True)
+    ]
+    memory += map(fresh, plan.own_sizes)
+    sinks = [np.empty((most, *sink.shape), sink.dtype) for sink in fit.sinks]
+    bindings: CarriedBindings = (
+        [(state.binding, output.binding) for state, output in fit.pairs],
+        fit.number,
+        fit.condition,
+        _rows(fit.sources, turns.rows),
+        _rows([sink.binding for sink in fit.sinks], sinks),
+    )
+    count, goes_on = plan.repeat(memory, bindings, turns.first, most)
+    found = (pair[count % 2].on(memory) for pair in fit.pairs)
+    return Repeated(
+        count, goes_on, dict(zip(fit.states, found, strict=True)), [sink[:count] for sink in sinks]
+    )
+
+
+class Fit(NamedTuple):
+    """The memory of a request's plan that changes from turn to turn.
+
+    Attributes:
+        states: the names of the inputs that are states; ``pairs``: their memory, and that of the
+            outputs that they are in the next turn.
+        number, condition: the bindings of these, or None.
+        sources: the bindings of the inputs that are another row in each turn.
+        sinks: what each turn leaves a row of.
+        changing: for each input of the plan, whether it changes.
+        late: True if another turn has to be the first: the condition or a state is a constant then.
+    """
+
+    states: list[str]
+    pairs: list[tuple[_Value, _Value]]
+    number: int | None
+    condition: int | None
+    sources: list[int]
+    sinks: list[_Value]
+    changing: list[bool]
+    late: bool
+
+
+def _fit(request: Request, carried: Carried) -> Fit | None:
+    """Return what of a request's plan changes from turn to turn; None if the plan does not fit."""
+    plan, values = request.plan, _values(request)
+    if plan.calls_back or plan.exponents:
         return None
     constant = {name for name, delivery in plan.deliveries.items() if delivery.binding is None}
     number = [carried.number] if carried.number else []
@@ -113,28 +166,16 @@ def repeated(request: Request, turns: Turns) -> Repeated | None:
         return None
     if any(values[name].dtype != np.bool_ for name in condition):
         return None
-    each = sum(values[name].nbytes for name in carried.sinks)
-    most = min(turns.most, turns.max_bytes // each) if each else turns.most
-    if most < 1:
-        return None
     changing = {*number, *before, *carried.sources}
-    memory = [
-        _copied(_bytes(array)) if row.name in changing else _bytes(array)
-        for row, array in zip(plan.inputs, fed, strict=True)
-    ]
-    memory += map(fresh, plan.own_sizes)
-    sinks = [np.empty((most, *values[name].shape), values[name].dtype) for name in carried.sinks]
-    bindings: CarriedBindings = (
-        [(state.binding, output.binding) for state, output in pairs],
+    return Fit(
+        before,
+        pairs,
         next((values[name].binding for name in number), None),
         next((values[name].binding for name in condition), None),
-        _rows(carried.sources, turns.rows, values),
-        _rows(carried.sinks, sinks, values),
-    )
-    count, goes_on = plan.repeat(memory, bindings, turns.first, most)
-    found = (pair[count % 2].on(memory) for pair in pairs)
-    return Repeated(
-        count, goes_on, dict(zip(before, found, strict=True)), [sink[:count] for sink in sinks]
+        [values[name].binding for name in carried.sources],
+        [values[name] for name in carried.sinks],
+        [row.name in changing for row in plan.inputs],
+        not constant.isdisjoint([carried.condition, *(pair[1] for pair in carried.states)]),
     )
 
 
@@ -157,7 +198,7 @@ class _Value(NamedTuple):
 
 def _values(request: Request) -> dict[str, _Value]:
     """Return the inputs and outputs that a run binds in C order, by name."""
-    inputs, sizes = request.inputs or (), request.plan.own_sizes
+    inputs, sizes = request.inputs, request.plan.own_sizes
     values = {
         row.name: _Value(place, row.dtype, row.shape)
         for place, row in enumerate(inputs)
@@ -172,11 +213,9 @@ def _values(request: Request) -> dict[str, _Value]:
     return values
 
 
-def _rows(
-    names: Sequence[str], arrays: Sequence[Array], values: Mapping[str, _Value]
-) -> list[tuple[int, Array]]:
-    """Return the bytes of the rows of values, each with the index of the value's memory."""
-    return [(values[n].binding, _bytes(row)) for n, row in zip(names, arrays, strict=True)]
+def _rows(bindings: Sequence[int], arrays: Sequence[Array]) -> list[tuple[int, Array]]:
+    """Return the bytes of rows, each with the binding that they are rows of."""
+    return [(binding, _bytes(row)) for binding, row in zip(bindings, arrays, strict=True)]
 
 
 def _copied(array: Array) -> Array:

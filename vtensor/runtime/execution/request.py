@@ -12,7 +12,7 @@ Facts that hold for all runs are computed when the request is made. If all array
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,9 @@ import numpy as np
 
 from ptensor.buffer import fresh
 from vtensor.language.cached import cached_property
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import dataclass
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.delivery import Array, Delivery, Result, deliver, places
 from vtensor.runtime.execution.direct import DirectRequest
 from vtensor.runtime.execution.fast_io import FastInput, FastOutput
@@ -28,7 +30,11 @@ from vtensor.runtime.execution.plan import Conversion, Plan
 from vtensor.storage.inputs import Feed
 
 if TYPE_CHECKING:
+    from vtensor.runtime.execution.repeat import Carried, Fit
     from vtensor.runtime.planning.keys import PlanKey
+
+#: The most requests that a session remembers for inputs of the same shapes and deciding values.
+MAX_REQUESTS = 8
 
 #: A finished run: the arrays that it bound (inputs first); the names of the outputs that the plan
 #: wrote to their final memory; and False if a number was not finite, so that the strict plan must
@@ -37,6 +43,9 @@ Ran = tuple[list[Array], frozenset[str], bool]
 
 #: The copies of a run, by name of the input or output.
 Copies = dict[str, Conversion]
+
+#: An input whose value decides shapes: its name, and the array's element type, shape and bytes.
+Known = tuple[str, np.dtype[Any], tuple[int, ...], bytes]
 
 #: The session's record of its last run: the plan and the copies.
 LastRun = tuple[Plan, Copies]
@@ -70,8 +79,8 @@ class Request:
         key: the shapes, types and layouts that the plan is made for.
         names: the names of the wanted outputs, in order.
         every: True if ``names`` are all outputs of the network.
-        inputs: for each input, the conditions under which it is taken in place. None if an input's
-            value decides shapes, so that each run must read it.
+        inputs: for each input of the plan, the conditions under which it is taken in place.
+        known: the inputs whose values decide shapes: name, element type, shape and bytes.
         sizes: the bytes that a run allocates for each storage in ``plan.own``.
         deliveries: the wanted outputs, in order.
         placed: the names of the outputs that the plan writes to memory of their own: shared with no
@@ -84,7 +93,8 @@ class Request:
     key: PlanKey
     names: list[str]
     every: bool
-    inputs: tuple[FastInput, ...] | None
+    inputs: tuple[FastInput, ...]
+    known: tuple[Known, ...]
     sizes: tuple[int, ...]
     deliveries: tuple[Delivery, ...] = field(repr=False)
     placed: frozenset[str] = field(repr=False)
@@ -99,8 +109,12 @@ class Request:
             wanted: the names of the outputs, in order.
             every: True if ``wanted`` are all outputs of the network.
         """
-        is_fast = all(row.value is None for row in key.inputs)
         inputs = tuple(map(FastInput.of, plan.inputs))
+        known = tuple(
+            (row.name, numpy_dtype(row.dtype), row.shape, row.value)
+            for row in key.inputs
+            if row.value is not None
+        )
         deliveries = tuple(plan.deliveries[name] for name in wanted)
         fast_or_none = [FastOutput.of(delivery, len(plan.inputs)) for delivery in deliveries]
         fast_outputs = tuple(output for output in fast_or_none if output is not None)
@@ -116,7 +130,8 @@ class Request:
             key,
             list(wanted),
             every,
-            inputs if is_fast else None,
+            inputs,
+            known,
             plan.own_sizes,
             deliveries,
             frozenset(first.values()),
@@ -126,14 +141,21 @@ class Request:
     @cached_property
     def direct(self) -> DirectRequest | None:
         """The request as a single native call; None if the plan calls back into Python, an input
-        is not in C order or decides shapes, or an output must be copied or has blocks.
+        is not in C order, or an output must be copied or has blocks.
         """
         inputs, outputs = self.inputs, self.fast_outputs
-        if inputs is None or outputs is None or self.plan.calls_back:
+        if outputs is None or self.plan.calls_back:
             return None
         if any(row.order is not None for row in inputs):
             return None
-        return DirectRequest(self.plan, self.names, self.every, inputs, outputs)
+        return DirectRequest(self.plan, self.names, self.every, inputs, outputs, self.known)
+
+    @cached_property
+    def fits(self) -> dict[Carried, Fit | None]:
+        """What of the plan changes from turn to turn of a loop; None where the plan does not
+        fit.
+        """
+        return {}
 
     def like(self, other: Request) -> bool:
         """Return whether ``other`` wants the same outputs of the same plan."""
@@ -144,19 +166,25 @@ class Request:
     ) -> list[Array] | None:
         """Return the memory of each input, if the plan can use all of them in place.
 
-        Returns None if the run asks for other outputs than the request, or if an input must be
-        converted or is wrong.
+        Returns None if the run asks for other outputs than the request, an input must be converted
+        or is wrong, or one that decides shapes has another value.
 
         Args:
             outputs: the names that the run asks for; None is all outputs.
             inputs: the arrays of the run, by name.
         """
-        if self.inputs is None or type(inputs) is not dict or len(inputs) != len(self.inputs):
+        if type(inputs) is not dict or len(inputs) != len(self.inputs) + len(self.known):
             return None
         if not self.every if outputs is None else type(outputs) is not list:
             return None
         if outputs is not None and outputs != self.names:
             return None
+        for name, dtype, shape, value in self.known:
+            array = inputs.get(name)
+            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
+                return None
+            if array.tobytes() != value:
+                return None
         memories: list[Array] = []
         for row in self.inputs:
             memory = row.memory(inputs.get(row.name))
@@ -255,3 +283,58 @@ class Request:
         """
         bindings, placed, _ = ran
         return deliver(self.deliveries, bindings, placed, into or {})
+
+
+class Requests:
+    """The requests that a session remembers, by the shapes of inputs and the values that decide."""
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, list[Request]] = {}
+        self._known: tuple[str, ...] = ()  # the inputs whose values decide shapes
+
+    def like(self, inputs: object) -> Sequence[Request]:
+        """Return the requests for such inputs, the most recent first."""
+        return self._of.get(self._key(inputs), ())
+
+    def put(self, inputs: object, request: Request, most: int, held: Callable[..., bool]) -> None:
+        """Make a request the most recent one for such inputs.
+
+        Args:
+            inputs: the arrays, by name.
+            request: the request.
+            most: for more kinds of inputs than these, requests whose plans are not held are
+                forgotten.
+            held: returns whether the session holds a plan, given its key and the plan.
+        """
+        known = tuple(name for name, *_ in request.known)
+        if not {*known} <= {*self._known}:
+            self._of, self._known = {}, known
+        key = self._key(inputs)
+        others = (other for other in self._of.get(key, ()) if not other.like(request))
+        found = [request, *(other for other in others if held(other.key, other.plan))]
+        self._of[key] = found[:MAX_REQUESTS]
+        if len(self._of) > most:
+            kept = {
+                key: [row for row in rows if held(row.key, row.plan)]
+                for key, rows in [*self._of.items()]
+            }
+            self._of = {key: rows for key, rows in kept.items() if rows}
+
+    def _key(self, inputs: object) -> Hashable:
+        """Return the shapes of arrays and tensors, in the order of their names, then the bytes of
+        values that decide.
+        """
+        if type(inputs) is not dict:
+            return None
+        shapes: list[Hashable] = [
+            row.shape
+            if type(row) is np.ndarray
+            else tuple(row.dims.values())
+            if isinstance(row, VTensor)
+            else None
+            for row in inputs.values()
+        ]
+        for name in self._known:
+            array = inputs.get(name)
+            shapes.append(array.tobytes() if type(array) is np.ndarray else None)
+        return tuple(shapes)

@@ -7,9 +7,12 @@ from typing import Any
 
 from resolver.lock_choice import Choices, NodeChoice
 from resolver.lowered import TransformNode
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.runtime.lock.lock_file import Lock
 from vtensor.runtime.lock.rows import TRANSFORM, input_rows
+
+#: The sections of a file that its segments share.
+_SHARED = ("versions", "machine", "options")
 
 #: The largest relative difference of two times that count as equal.
 TOLERANCE = 0.1
@@ -21,7 +24,8 @@ class Difference:
 
     Attributes:
         about: the kind of thing that differs: ``plan``, ``node`` or ``cost``.
-        name: the node's name, or the file's section if ``about`` is ``plan``.
+        name: the node's name, or the file's section if ``about`` is ``plan``; after the segment's
+            name and a colon if the files have segments.
         field: the name of the field that differs. It is ``order`` if the same nodes run in another
             order. It is empty for a cost, and for a node that only one file has.
         a, b: the values of the field in the first and the second file; None if a file lacks the
@@ -45,7 +49,19 @@ def differences(a: Lock, b: Lock, costs: bool = True) -> list[Difference]:
         costs: True compares the costs of nodes as well.
     """
     rows = [*_plan_differences(a, b), *node_differences(a.choices, b.choices)]
-    return [*rows, *_costs(a, b)] if costs else rows
+    rows += _costs(a, b) if costs else ()
+    for name in dict.fromkeys([*a.segments, *b.segments]):
+        left, right = a.segments.get(name), b.segments.get(name)
+        if left is None or right is None:
+            have = ["a plan" if segment is not None else None for segment in (left, right)]
+            rows.append(Difference("plan", f"segment {name}", "", *have))
+        else:
+            rows += [
+                replace(row, name=f"{name}: {row.name}".removesuffix(": "))
+                for row in differences(left, right, costs)
+                if row.about != "plan" or row.name not in _SHARED
+            ]
+    return rows
 
 
 def _plan_differences(a: Lock, b: Lock) -> Iterator[Difference]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,13 +44,24 @@ _HEAD = """\
 """
 
 
+#: The key of the segments' tables.
+_SEGMENT = "segment"
+
+#: The keys of a plan's own tables, in a lock file or in a segment of one.
+_PLAN_KEYS = (
+    *("content", "passes", "inputs", "outputs"),
+    *("node", "errors", "costs", "certificate"),
+)
+
+
 @dataclass(frozen=True)
 class Lock:
-    """The content of a lock file: a plan.
+    """The content of a lock file: a plan, or the plans of a model's segments.
 
     Attributes:
         model: the network's name.
-        content: a digest of the network: nodes, parameters, sizes, constants.
+        content: a digest of the network: nodes, parameters, sizes, constants; of a model in
+            segments, a digest without sizes.
         versions: the versions of VTensor and its libraries, with the instruction sets that they
             use, by name.
         processor, threads: the processor and the number of kernel threads that the plan was made
@@ -63,6 +74,9 @@ class Lock:
         certificate: the solver's proof, and the errors for which it holds; None without one.
         file: the path from which the lock file was read; empty if it was not read.
         lines: the line number of each node in the file; empty if unknown.
+        segments: the plan of each segment that had run, by the segment's name; empty for a model of
+            one plan. ``choices`` then has the model's inputs and outputs alone.
+        computed: names of the inputs that other segments compute. They have any sizes in a run.
     """
 
     model: str
@@ -77,6 +91,8 @@ class Lock:
     certificate: Certificate | None
     file: str = ""
     lines: tuple[int, ...] = ()
+    segments: Mapping[str, Lock] = field(default_factory=dict)
+    computed: frozenset[str] = frozenset()
 
     @property
     def proof(self) -> ErrorProof | None:
@@ -115,50 +131,67 @@ class Lock:
             LockError: the content is invalid; the message names the line or key.
         """
         top = Table(data, file)
-        top.only(
-            *("format", "model", "content", "passes", "versions", "machine", "options"),
-            *("inputs", "outputs", "node", "errors", "costs", "certificate"),
-        )
+        top.only("format", "model", "versions", "machine", "options", "segment", *_PLAN_KEYS)
         if (form := top.get("format", int)) != FORMAT:
             raise top.error("format", f"{form} is not what this VTensor reads, which is {FORMAT}")
-        nodes = top.tables("node")
+        rows = top.tables("segment")
+        tables = [top, *rows]
         lines = [
-            number for number, line in enumerate(text.split("\n"), 1) if line.strip() == "[[node]]"
+            number
+            for number, line in enumerate(text.split("\n"), 1)
+            if line.strip() in ("[[node]]", f"[[{_SEGMENT}.node]]")
         ]
-        if len(lines) != len(nodes):
+        if len(lines) != sum(len(table.tables("node")) for table in tables):
             lines = []  # the file spells a ``[[node]]`` line otherwise
-        for index, node in enumerate(nodes):
-            line = f":{lines[index]}" if lines else ""
-            nodes[index] = replace(node, where=f"{file}{line}: node {node.get('name', str)!r}")
         versions, machine = top.table("versions"), top.table("machine")
         machine.only("processor", "threads")
-        row = top.table("certificate")
-        return cls(
-            top.get("model", str),
-            top.get("content", str),
-            {key: versions.get(key, str) for key in versions.data},
-            machine.get("processor", str),
-            machine.get("threads", int),
-            PlanOptions.read(top.table("options")),
-            top.texts("passes"),
-            choices_of(top, nodes),
-            costs_of(top.table("costs")),
-            certificate_of(row, errors_of(top.table("errors"))) if row.data else None,
-            file,
-            tuple(lines),
-        )
+        shared: dict[str, Any] = {
+            "model": top.get("model", str),
+            "versions": {key: versions.get(key, str) for key in versions.data},
+            "processor": machine.get("processor", str),
+            "threads": machine.get("threads", int),
+            "options": PlanOptions.read(top.table("options")),
+            "file": file,
+        }
+        plans = []
+        for table in tables:
+            count = len(table.tables("node"))
+            plans.append(cls(**shared, **_plan_of(table, file, lines[:count])))
+            lines = lines[count:]
+        segments: dict[str, Lock] = {}
+        for row, plan in zip(rows, plans[1:], strict=True):
+            row.only("name", *_PLAN_KEYS)
+            if (name := row.get("name", str)) in segments:
+                raise row.error("name", f"{name!r} is the name of another segment")
+            segments[name] = plan
+        if segments and plans[0].choices.rows:
+            raise top.error("node", "belongs to a segment in a file that has segments")
+        return replace(plans[0], segments=segments)
 
     def text(self) -> str:
         """Return the text of the lock file."""
-        errors = errors_row(self.certificate)
-        data = {
+        shared = {
             "format": FORMAT,
             "model": self.model,
-            "content": self.content,
-            "passes": list(self.passes),
             "versions": dict(self.versions),
             "machine": {"processor": self.processor, "threads": self.threads},
             "options": self.options.row(),
+        }
+        lines = [*toml_lines(shared | self._plan_rows())]
+        for name, plan in self.segments.items():
+            row = {"name": name, **plan._plan_rows()}
+            lines += ["", f"[[{_SEGMENT}]]", *toml_lines(row, f"{_SEGMENT}.")]
+        return _HEAD + "\n".join(lines) + "\n"
+
+    def _plan_rows(self) -> dict[str, Any]:
+        """Return the tables of the plan alone, without those that segments share."""
+        if self.segments:
+            inputs, outputs = input_rows(self.choices), dict(self.choices.outputs)
+            return {"content": self.content, "inputs": inputs, "outputs": outputs}
+        errors = errors_row(self.certificate)
+        return {
+            "content": self.content,
+            "passes": list(self.passes),
             "inputs": input_rows(self.choices),
             "outputs": dict(self.choices.outputs),
             "node": node_rows(self.choices),
@@ -166,7 +199,16 @@ class Lock:
             "costs": self.costs,
             "certificate": proof_row(self.certificate),
         }
-        return _HEAD + "\n".join(toml_lines(data)) + "\n"
+
+    def of_segment(self, name: str, computed: Iterable[str]) -> Lock | None:
+        """Return the plan of a segment; None if the file has none, since data did not choose it.
+
+        Args:
+            name: the segment's name.
+            computed: names of the segment's inputs that other segments compute.
+        """
+        plan = self.segments.get(name)
+        return None if plan is None else replace(plan, computed=frozenset(computed))
 
     def write(self, file: str | os.PathLike[str]) -> None:
         """Write the lock file.
@@ -212,6 +254,20 @@ class Lock:
         except VTensorError as error:
             raise LockError(f"{self.file}, {error}") from error
 
+    def check_segments(self, model_content: str) -> None:
+        """Check that the file is that of a model in segments.
+
+        Args:
+            model_content: the digest of the model, whatever its sizes.
+
+        Raises:
+            LockError: it is that of another model, or of a model of one plan.
+        """
+        if not self.segments:
+            raise self.other("data decide sizes in it, so that it runs in segments")
+        if self.content != model_content:
+            raise self.other("nodes, parameters or constants differ")
+
     def refused(self, faults: Sequence[tuple[int | None, str]]) -> LockError:
         """Return the error for lines that no longer hold.
 
@@ -243,6 +299,34 @@ class Lock:
 
     def _remedy(self) -> str:
         return "write it again with `vtensor lock`, or leave out plan="
+
+
+def _plan_of(table: Table, file: str, lines: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of a ``Lock`` that are one plan's own.
+
+    Args:
+        table: the table of a file, or of a segment.
+        file: the path of the file.
+        lines: the line numbers of its nodes; empty if unknown.
+
+    Raises:
+        LockError: the content is invalid; the message names the line or key.
+    """
+    nodes = table.tables("node")
+    for index, node in enumerate(nodes):
+        line = f":{lines[index]}" if lines else ""
+        nodes[index] = replace(node, where=f"{file}{line}: node {node.get('name', str)!r}")
+    row = table.table("certificate")
+    return {
+        "content": table.get("content", str),
+        "passes": table.texts("passes"),
+        "choices": choices_of(table, nodes),
+        "costs": costs_of(table.table("costs")),
+        "certificate": (
+            certificate_of(row, errors_of(table.table("errors"))) if row.data else None
+        ),
+        "lines": tuple(lines),
+    }
 
 
 def content(graph: Graph) -> str:

@@ -102,8 +102,12 @@ def _have(value: object) -> str:
     return ", and is missing" if value is None else f", not {value!r}"
 
 
-def toml_lines(data: Mapping[str, Any]) -> Iterator[str]:
+def toml_lines(data: Mapping[str, Any], within: str = "") -> Iterator[str]:
     """Yield the TOML lines of a table: plain keys first, then tables with a line for each key.
+
+    Args:
+        data: the table.
+        within: the name of the table that ``data`` is, with a dot; empty for a whole file.
 
     >>> print("\\n".join(toml_lines({"a": 1, "b": {"c": ["x"]}, "d": [{"e": True}]})))
     a = 1
@@ -120,10 +124,10 @@ def toml_lines(data: Mapping[str, Any]) -> Iterator[str]:
     )
     for key in tables:
         if isinstance(data[key], dict):
-            yield from ("", f"[{_key(key)}]", *_row_lines(data[key]))
+            yield from ("", f"[{within}{_key(key)}]", *_row_lines(data[key]))
         else:
             for table in data[key]:
-                yield from ("", f"[[{_key(key)}]]", *_row_lines(table))
+                yield from ("", f"[[{within}{_key(key)}]]", *_row_lines(table))
 
 
 def _row_lines(table: Mapping[str, Any]) -> Iterator[str]:

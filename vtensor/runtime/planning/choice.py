@@ -42,6 +42,8 @@ class Choice:
         decisions: the decisions by node; None for a choice from the cache that was not decoded yet.
         cached: True if it was read from the cache.
         saved: True if it is in the cache or cannot be saved.
+        locked: True if it is that of a lock file; it then serves all sizes for which its guards
+            hold.
         seconds: the time that planning took.
     """
 
@@ -55,6 +57,7 @@ class Choice:
     decisions: ChosenGraph | None = None
     cached: bool = False
     saved: bool = False
+    locked: bool = False
     seconds: float = 0.0
 
     def plan_for(self, open_sizes: Sequence[int], known: Known) -> SymbolicPlan | None:  # noqa: ARG002

@@ -2,7 +2,8 @@
 time and its error.
 
 The strict plan is always among them, and all others are compared with it. Tolerances that lead to
-the same choice share a plan. A plan in bf16 is added if this processor is faster in bf16.
+the same choice share a plan. Further plans are one for each approximate form by itself, one in bf16
+if this processor is faster in bf16, and those of other models of the same network.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import numpy as np
 from optimizer.choice.elsewhere import inexact_nodes
 from optimizer.constants.observed import observed
 from ptensor.layout import Layout
+from resolver.errors import form_name
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import InputError
+from vtensor.language.dtype import bits
 from vtensor.language.graph import Graph
 from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
@@ -48,6 +51,9 @@ TOLERANCES = (0.0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3)
 #: The precision of a further plan.
 NARROW = "bf16"
 
+#: The element types that take fewer than this number of bits are narrow.
+WIDE_BITS = 32
+
 #: The seeds of the inputs on which plans are compared; no choice was made on these inputs.
 SEEDS = (11, 12, 13)
 
@@ -58,15 +64,19 @@ class Point:
 
     Attributes:
         tolerances: the tolerances for which the plan was chosen, the smallest first; 0 is the
-            strict plan's.
+            strict plan's. Empty if the plan was chosen in another way.
         plan: the plan.
-        forms: the number of approximate nodes, by a text of library and kernel.
+        forms: the number of approximate nodes, by a text of library and kernel; of another model,
+            the number of nodes with operands in narrow types.
         expected: the error of results that the certificate expects; 0 for the strict plan.
         error: the largest error of results, measured on other inputs than those on which the choice
             was made, and compared with results of strict kernels.
         runs: the time of each run, in nanoseconds.
         weights: bytes of all constants in the layouts that the plan reads.
         precision: the precision of the plan; empty for f32.
+        form: the only approximate form that the plan may have (``form_name``); empty for any.
+        model: the name of the other model whose plan it is; empty for the model itself.
+        kinds: what the forms are, the most frequent first: ``winograd``, ``bf16x3``, ``u8``.
     """
 
     tolerances: tuple[float, ...]
@@ -77,6 +87,9 @@ class Point:
     runs: tuple[int, ...]
     weights: int
     precision: str = ""
+    form: str = ""
+    model: str = ""
+    kinds: tuple[str, ...] = ()
 
     @property
     def ns(self) -> float:
@@ -85,12 +98,27 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The precision, if it is not f32, and the tolerances, as text.
+        """The tolerances as text; the name of the other model; or the only form or precision.
 
         >>> Point((0.0, 1e-06), None, {}, 0.0, 0.0, (1,), 0).name
         '0, 1e-6'
         """
-        return ", ".join([*filter(None, [self.precision]), *map(format_tolerance, self.tolerances)])
+        form = f"{self.form} alone" if self.form else self.precision
+        return self.model or form or ", ".join(map(format_tolerance, self.tolerances))
+
+    @property
+    def label(self) -> str:
+        """The name, and what the forms of the plan are.
+
+        >>> Point((1e-05,), None, {}, 0.0, 0.0, (1,), 0, kinds=("winograd", "bf16")).label
+        '1e-5: winograd, bf16'
+        >>> Point((), None, {}, 0.0, 0.0, (1,), 0, precision="bf16", kinds=("bf16",)).label
+        'bf16'
+        """
+        if self.form or self.precision:
+            return self.name
+        kinds = ", ".join(self.kinds) or ("strict" if self.tolerances else "f32")
+        return f"{self.name}: {kinds}"
 
     def ahead_of(self, other: Point) -> bool:
         """Return whether this point has less time or less error than ``other``, and has more of
@@ -100,6 +128,20 @@ class Point:
         return (
             values != other_values and values[0] <= other_values[0] and values[1] <= other_values[1]
         )
+
+
+class OtherModel(NamedTuple):
+    """Another model of the same network, with other element types.
+
+    Attributes:
+        name: the model's name.
+        plan: its plan, for inputs of the same sizes.
+        lock: the lock file of the plan.
+    """
+
+    name: str
+    plan: Plan
+    lock: Lock
 
 
 class PeerPoint(NamedTuple):
@@ -123,8 +165,9 @@ class Frontier:
     Attributes:
         name: the network's name.
         threads: the number of kernel threads of a run.
-        points: the point of the strict plan, then the others by tolerance, then that in bf16.
-        note: why no tolerance has another plan than the strict one; empty if one has.
+        points: the point of the strict plan, then the others by tolerance, those of single forms,
+            that in bf16, and those of other models.
+        note: why there is no other plan than the strict one, or none of a single form; else empty.
         make_lock: makes the lock file of a point's plan.
         peers: other engines on the same network.
     """
@@ -161,8 +204,12 @@ class Frontier:
             "peers": [peer._asdict() for peer in self.peers],
             "points": [
                 {
+                    "label": point.label,
                     "tolerances": list(point.tolerances),
                     "precision": point.precision or "f32",
+                    "form": point.form,
+                    "model": point.model or self.name,
+                    "kinds": list(point.kinds),
                     "best": point in best,
                     "ns": {"median": point.ns, "min": min(point.runs), "max": max(point.runs)},
                     "of_strict": point.ns / strict.ns,
@@ -206,6 +253,21 @@ def tolerances_of(tolerances: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted({*map(tolerance_of, numbers)}))
 
 
+class _Candidate(NamedTuple):
+    """A plan that becomes a point; fields of the same names are those of ``Point``.
+
+    Attributes:
+        graph: the simplified graph of the plan, if it is not that of the strict plan.
+    """
+
+    plan: Plan
+    tolerances: list[float]
+    precision: str = ""
+    form: str = ""
+    model: str = ""
+    graph: Graph | None = None
+
+
 def frontier_of(
     plan: Plan,
     graph: Graph,
@@ -215,11 +277,11 @@ def frontier_of(
     arrays: Mapping[str, Array],
     runs: int,
     progress: Progress | None = None,
+    others: Sequence[OtherModel] = (),
 ) -> Frontier:
     """Make a plan for each tolerance, measure its error and its time, and return the frontier.
 
-    A plan in bf16 is added if this processor is faster in bf16. Errors are compared with results of
-    strict kernels; for times, all plans run in turns.
+    Errors are compared with results of strict kernels; for times, all plans run in turns.
 
     Args:
         plan: the session's plan for the graph.
@@ -230,6 +292,10 @@ def frontier_of(
         arrays: inputs by name; missing ones get noise.
         runs: the number of timed runs of each plan; one untimed run precedes them.
         progress: called with a description of each phase.
+        others: other models of the same network.
+
+    Raises:
+        InputError: another model has outputs of other sizes.
     """
     say = progress or (lambda _: None)
     simple, executor = simplified(graph, options), workspace.executor
@@ -243,55 +309,69 @@ def frontier_of(
     if options.precision != NARROW and has_instructions(NARROW):
         narrow = observable(simplified(graph, narrowed), observed(simple))
         narrow = None if narrow.notes == simple.notes else narrow  # it notes each conversion
-    chosen: dict[object, tuple[Plan, list[float]]] = {}
 
-    def choose() -> tuple[Plan, list[Plan], list[dict[str, Array]], list[float]]:
+    def choose() -> tuple[list[_Candidate], list[str], list[dict[str, Array]], list[float]]:
         say("strict")
         strict = plan if not plan.graph.inexact else plan_of(simple, within(0.0), workspace)
-        chosen[_chosen_steps(strict.graph)] = strict, [0.0]
+        chosen = {_chosen_steps(strict.graph): _Candidate(strict, [0.0])}
         meter = _meter(simple, options, workspace)  # each error is measured once
-        for tolerance in tolerances:
-            if tolerance:
-                say(f"tolerance {format_tolerance(tolerance)}")
-                candidate = within_tolerance(simple, strict, within(tolerance), workspace, meter)
-                candidate = candidate if candidate.graph.inexact else strict
-                chosen.setdefault(_chosen_steps(candidate.graph), (candidate, []))[1].append(
-                    tolerance
-                )
+        for tolerance in filter(None, tolerances):
+            say(f"tolerance {format_tolerance(tolerance)}")
+            candidate = within_tolerance(simple, strict, within(tolerance), workspace, meter)
+            candidate = candidate if candidate.graph.inexact else strict
+            steps = _chosen_steps(candidate.graph)
+            chosen.setdefault(steps, _Candidate(candidate, [])).tolerances.append(tolerance)
+        candidates, missing = [*chosen.values()], list[str]()
+        drawn = [_kinds(candidate) for candidate in candidates]
+        largest = within(max(tolerances, default=0.0))
+        for form in sorted(meter.forms - {"", NARROW if narrow is not None else ""}):
+            if (form,) not in drawn:
+                say(f"{form} alone")
+                alone = within_tolerance(simple, strict, largest, workspace, meter, form)
+                if alone.graph.inexact:
+                    candidates.append(_Candidate(alone, [], form=form))
+                else:
+                    missing.append(form)
         if narrow is not None:
             say(NARROW)
-            chosen[NARROW] = plan_of(narrow, narrowed, workspace), []
-        plans = [planned for planned, _ in chosen.values()]
+            planned = plan_of(narrow, narrowed, workspace)
+            candidates.append(_Candidate(planned, [], precision=NARROW, graph=narrow))
+        candidates += [_Candidate(other.plan, [], model=other.name) for other in others]
         rows = [*_inputs(strict.graph, arrays)]
-        graphs = [narrow if key == NARROW else None for key in chosen]
-        errors = _errors(simple, options, workspace, list(zip(plans, graphs, strict=True)), rows)
-        return strict, plans, rows, [*errors]
+        return candidates, missing, rows, [*_errors(simple, options, workspace, candidates, rows)]
 
-    strict, plans, rows, errors = executor.planning(choose)
-    times = _times(plans, rows[0], workspace, runs, say)
+    candidates, missing, rows, errors = executor.planning(choose)
+    times = _times([candidate.plan for candidate in candidates], rows[0], workspace, runs, say)
     points = tuple(
         Point(
-            tuple(named),
-            planned,
-            _forms(planned.graph),
-            _expected(planned),
+            tuple(candidate.tolerances),
+            candidate.plan,
+            _forms(candidate),
+            _expected(candidate.plan),
             error,
             runs_ns,
-            _weights(planned),
-            NARROW if key == NARROW else "",
+            _weights(candidate.plan),
+            candidate.precision,
+            candidate.form,
+            candidate.model,
+            _kinds(candidate),
         )
-        for (key, (planned, named)), error, runs_ns in zip(
-            chosen.items(), errors, times, strict=True
-        )
+        for candidate, error, runs_ns in zip(candidates, errors, times, strict=True)
     )
-    only_strict = sum(not point.precision for point in points) == 1
-    note = _note(strict, tolerances) if only_strict else ""
+    only_strict = sum(bool(point.tolerances) for point in points) == 1
+    notes = [f"{form}: no plan is faster with this form alone" for form in missing]
+    if only_strict:
+        notes.insert(0, _note(candidates[0].plan, tolerances))
+    locks = {other.name: other.lock for other in others}
 
     def make_lock(point: Point) -> Lock:
-        made_with = narrowed if point.precision else within(point.tolerances[0])
+        if point.model:
+            return locks[point.model]
+        made_with = narrowed if point.precision else within(min(point.tolerances, default=largest))
         return lock_of(point.plan, graph, made_with, executor.threads)
 
-    return Frontier(graph.name, executor.threads, points, note, make_lock)
+    largest = max(tolerances, default=0.0)
+    return Frontier(graph.name, executor.threads, points, "; ".join(notes), make_lock)
 
 
 def _meter(graph: Graph, options: Options, workspace: Workspace) -> Meter:
@@ -315,16 +395,36 @@ def _chosen_steps(graph: LoweredGraph) -> object:
     return tuple(rows)
 
 
-def _forms(graph: LoweredGraph) -> Mapping[str, int]:
+def _narrow_types(candidate: _Candidate, node: OpNode) -> tuple[str, ...]:
+    """Return the narrow types that a node's inputs are stored in, each once, in order.
+
+    Of plans of the model itself, only the type of a rounded precision counts.
+    """
+    values = candidate.plan.graph.values
+    names = zip(node.inputs, node.variant.layouts, strict=False)
+    types = dict.fromkeys(layout.stored(values[name].dtype).dtype for name, layout in names)
+    if candidate.model:
+        return tuple(t for t in types if t != "bool" and bits(t) < WIDE_BITS)
+    return (NARROW,) * (NARROW in types)
+
+
+def _forms(candidate: _Candidate) -> Mapping[str, int]:
     forms = Counter[str]()
-    for node in graph.operators:
-        library, kernel = node.variant.library, node.variant.kernel
-        names = zip(node.inputs, node.variant.layouts, strict=False)
-        types = {str(layout.stored(graph.values[name].dtype)) for name, layout in names}
-        in_narrow = f" in {NARROW}" * (NARROW in types)
-        if node.variant.inexact or in_narrow:
-            forms[f"{library} {kernel}".strip() + in_narrow] += 1
+    for node in candidate.plan.graph.operators:
+        types = _narrow_types(candidate, node)
+        if node.variant.inexact or types:
+            kernel = f"{node.variant.library} {node.variant.kernel}".strip()
+            forms[f"{kernel} in {', '.join(types)}" if types else kernel] += 1
     return forms
+
+
+def _kinds(candidate: _Candidate) -> tuple[str, ...]:
+    """Return what the forms of a plan are, the most frequent first."""
+    kinds = Counter[str]()
+    for node in candidate.plan.graph.operators:
+        form = form_name(node.variant)
+        kinds.update([form] if form else _narrow_types(candidate, node))
+    return tuple(kind for kind, _ in kinds.most_common())
 
 
 def _expected(plan: Plan) -> float:
@@ -371,19 +471,22 @@ def _errors(
     graph: Graph,
     options: Options,
     workspace: Workspace,
-    plans: Sequence[tuple[Plan, Graph | None]],
+    candidates: Sequence[_Candidate],
     rows: Sequence[Mapping[str, Array]],
 ) -> Iterator[float]:
     """Yield, for each plan, the largest error over all runs, measured at the observed values of the
-    graph.
+    graph; of other models, at the outputs.
 
     The reference is the resolved graph before passes, with strict kernels: no observed value is
-    inside a fused node there.
+    inside a fused node there. For other models it is the first plan, the strict one.
 
     Args:
         graph, options, workspace: the simplified graph, options, and memory that plans share.
-        plans: the plans, each with its own simplified graph; None is ``graph``.
+        candidates: the plans.
         rows: the inputs by name, a dict for each run.
+
+    Raises:
+        InputError: another model has outputs of other sizes.
     """
     simple = observable(graph)
     names = observed(simple)
@@ -396,13 +499,61 @@ def _errors(
         return [_answer(plan, row, own_workspace) for row in rows]
 
     strict: list[Mapping[str, Array]] = []
-    for plan, own in plans:
-        if plan.graph.inexact or own is not None:
-            strict = strict or answers(resolved_of(simple, options), graph)
-            pairs = zip(strict, answers(plan.graph, own or graph), strict=True)
+    for plan, _, _, _, model, own in candidates:
+        if model:
+            pairs = [
+                [_answer(p, row, workspace) for p in (candidates[0].plan, plan)] for row in rows
+            ]
+            _check_sizes(model, *pairs[0])
             yield max(difference(expected, actual) for expected, actual in pairs)
+        elif plan.graph.inexact or own is not None:
+            strict = strict or answers(resolved_of(simple, options), graph)
+            both = zip(strict, answers(plan.graph, own or graph), strict=True)
+            yield max(difference(expected, actual) for expected, actual in both)
         else:
             yield 0.0
+
+
+def check_ports(model: str, kind: str, own: Sequence[Port], others: Sequence[Port]) -> None:
+    """Check that another model has the inputs, or the outputs, of the first model.
+
+    Names and element types must be the same, and sizes where both models fix them.
+
+    Args:
+        model: the name of the other model.
+        kind: ``input`` or ``output``.
+        own, others: the ports of the first model and of the other one.
+
+    Raises:
+        InputError: they are not the same.
+    """
+    rows = {port.name: port for port in others}
+    for port in own:
+        other = rows.pop(port.name, None)
+        sizes = zip(port.shape, other.shape, strict=False) if other is not None else ()
+        if (
+            other is None
+            or (port.dtype, len(port.shape)) != (other.dtype, len(other.shape))
+            or any(a != b for a, b in sizes if None not in (a, b))
+        ):
+            found = f"has {other}" if other is not None else f"has no {kind} {port.name!r}"
+            raise InputError(
+                f"model {model!r} {found}, and the first model has {port}\n"
+                "  to fix: give models of one network, with the same inputs and outputs"
+            )
+    for name in rows:
+        raise InputError(
+            f"model {model!r} has an {kind} {name!r} that the first model lacks\n"
+            "  to fix: give models of one network, with the same inputs and outputs"
+        )
+
+
+def _check_sizes(model: str, own: Mapping[str, Array], others: Mapping[str, Array]) -> None:
+    """Raise InputError if another model's outputs have other sizes than the first model's."""
+    for name, array in own.items():
+        if array.shape != others[name].shape:
+            sizes = f"{list(others[name].shape)}, the first model's {list(array.shape)}"
+            raise InputError(f"model {model!r}: its output {name!r} has the sizes {sizes}")
 
 
 def _answer(plan: Plan, feeds: Mapping[str, Array], workspace: Workspace) -> Mapping[str, Array]:

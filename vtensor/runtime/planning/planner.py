@@ -16,12 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ptensor.background_work import checkpoint
-from vtensor.errors import VTensorError
+from vtensor.errors import LockError, VTensorError
 from vtensor.language.process.imported import logger
 from vtensor.language.process.interrupts import MALFORMED, pass_signals
 from vtensor.language.symbolic.rows import Known
 from vtensor.language.symbolic.trace import NotTraced
-from vtensor.runtime.execution.origin import RECORDED_ON_SIZES, SPECIALISED
+from vtensor.runtime.execution.origin import LOCKED, RECORDED_ON_SIZES, SPECIALISED
 from vtensor.runtime.execution.plan import Nodes, Plan
 from vtensor.runtime.planning.choice import MOST_CHOICES, Choice, InputKind, kind_of
 from vtensor.runtime.planning.keys import PlanKey
@@ -71,7 +71,8 @@ class Planner:
         self._kinds: dict[Hashable, InputKind] = {}
 
     def plan(self, key: PlanKey, options: Options) -> tuple[Plan, Choice | None]:
-        """Return the plan for a key and its choice; the choice is None for a lock file.
+        """Return the plan for a key and its choice; the choice is None for a lock file that fixes
+        all sizes.
 
         Args:
             key: input shapes, element types and layouts.
@@ -81,7 +82,7 @@ class Planner:
         Raises:
             VTensorError: no plan can be made.
         """
-        if options.lock is not None:
+        if options.lock is not None and not options.lock.computed:
             locked = self._locked(options.lock, key, options)
             return self._repeated(locked, locked.graph.overflows, key, options), None
         kind, known, failed = self._kind(key), Known(), Failed()
@@ -102,7 +103,7 @@ class Planner:
             if plan is None:
                 failed[choice] = symbolic
                 continue
-            plan.origin = replace(SPECIALISED, cached=choice.cached)
+            plan.origin = LOCKED if choice.locked else replace(SPECIALISED, cached=choice.cached)
             self._repeated(plan, symbolic.overflows, key, options)
             return self._with_quality(plan, choice, key), choice
         return self._new(key, options, kind, known, failed)
@@ -123,7 +124,7 @@ class Planner:
         """
 
         def serves(choice: Choice) -> bool:
-            other_sizes = choice.key != key
+            other_sizes = choice.key != key and not choice.locked
             return not (
                 choice.refuses(key)
                 or (choice.provisional and options.first is None)
@@ -162,7 +163,7 @@ class Planner:
         kind: InputKind,
         known: Known,
         failed: Failed,
-    ) -> tuple[Plan, Choice]:
+    ) -> tuple[Plan, Choice | None]:
         """Make a choice; return its plan and the choice.
 
         Args:
@@ -174,6 +175,10 @@ class Planner:
         from resolver.choice import ChoiceRefused
 
         network = self.networks.of(key, options, known)
+        if options.lock is not None:
+            followed = self._followed(options.lock, key, options, kind, network, known)
+            if followed is not None:
+                return followed
         provisional = options.first is not None
         if options.settings.clock is not None:
             return self._tuned(key, options, network)
@@ -479,6 +484,50 @@ class Planner:
         resolved = partial(resolved_of, graph, options)
         arguments = graph, resolved, lowered, replace(options, progress=None), self._workspace
         return recorded(*arguments, confirming=True).nodes
+
+    def _followed(
+        self,
+        lock: Lock,
+        key: PlanKey,
+        options: Options,
+        kind: InputKind,
+        network: SimplifiedNetwork,
+        known: Known,
+    ) -> tuple[Plan, Choice | None] | None:
+        """Return the plan for a key by a lock file, some of whose sizes data decide, and its
+        choice.
+
+        Returns None if the file's choice does not hold for sizes that differ from the file's own.
+        An approximate choice never does, since its errors were measured for these.
+
+        Args:
+            lock: the lock file's part for this segment.
+            key, options: the plan's key, and the options with the key's layouts.
+            kind: the choices that exist for inputs of the key's kind.
+            network: the simplified graph for the key.
+            known: the values of traces that were evaluated earlier. Newly evaluated ones are added.
+
+        Raises:
+            LockError: the file's choice does not hold for sizes that the caller decides, or for the
+                file's own.
+        """
+        from vtensor.runtime.planning.locked_plan import check_given, is_own, locked_graph
+
+        graph = self.source.graph(key.shapes, key.known, key.inner)
+        check_given(lock, graph, options)
+        try:
+            lowered = locked_graph(lock, network.graph, options, self._workspace)
+        except LockError as why:
+            if is_own(lock, graph):
+                raise
+            _log.warning("%s\n  for these sizes, a plan is made by the file's options", why)
+            return None
+        if lowered.inexact:
+            return (self._locked(lock, key, options), None) if is_own(lock, graph) else None
+        recording = self._recorded(key, options, network, lowered, known, confirming=True)
+        plan, choice = self._add_choice(key, kind, recording, provisional=False)
+        plan.origin, choice.locked = LOCKED, True
+        return plan, choice
 
     def _locked(self, lock: Lock, key: PlanKey, options: Options) -> Plan:
         """Return the plan of a lock file."""

@@ -270,6 +270,29 @@ class Source:
         assert self._overridden is not None, "only what is overridable is overridden"
         return self.part(self._overridden.overriding(names))
 
+    def content(self) -> str:
+        """Return a digest of the model whatever its sizes, for lock files."""
+        assert self._model is not None, "only a model is cut"
+        return self._model.content()
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Check that the model, or a graph of a node of it, has nodes of these names.
+
+        Nodes that a node becomes, such as those of a function, begin with its name and a slash.
+
+        Raises:
+            InputError: there is no such node.
+        """
+        assert self._model is not None, "only a model is cut"
+        nodes = self._model.network.nodes
+        known = {node.name for node in nodes}.union(*(inner_names(node.proto) for node in nodes))
+        for name in names:
+            if name not in known and not any(name.startswith(f"{node}/") for node in known):
+                raise InputError(
+                    f"pin {name!r}: neither an operator nor a node of {self._model.network.name!r}"
+                    f"\n  nodes there: {', '.join(sorted(filter(None, known)))}"
+                )
+
     def cut(self, error: SegmentsNeededError) -> Cut:
         """Return the parts into which the model is cut; ``error`` says where.
 
@@ -528,8 +551,7 @@ class Source:
         have = {*known, *values}
         unknown = [str(n) for n in wanted if not isinstance(n, str) or (values and n not in have)]
         if unknown:
-            text = f"no output {', '.join(unknown)}; outputs are {', '.join(known)}"
-            raise InputError(f"{text}, and session.values lists what else can be asked for")
+            raise no_output(unknown, known)
 
     def wanted(self, outputs: Iterable[str] | None) -> list[str]:
         """Return the names of a run's results.
@@ -561,6 +583,19 @@ class Source:
             [_port(name, values[name]) for name in graph.inputs],
             [_port(alias, values[name]) for alias, name in graph.outputs.items()],
         )
+
+
+def no_output(unknown: Iterable[str], known: Iterable[str]) -> InputError:
+    """Return the error for names that no value has; ``known`` are those of the outputs."""
+    text = f"no output {', '.join(unknown)}; outputs are {', '.join(known)}"
+    return InputError(f"{text}, and session.values lists what else can be asked for")
+
+
+def inner_names(node: Any) -> set[str]:
+    """Return the names of the nodes in the graphs of an ONNX node, and in their graphs."""
+    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    inner = [each for graph in graphs for each in graph.node]
+    return {each.name for each in inner}.union(*map(inner_names, inner))
 
 
 def _agree(earlier: DeferredArrays | None, later: DeferredArrays) -> bool:

@@ -45,6 +45,13 @@ PROVISIONAL = "it is provisional: chosen by what libraries declare, without time
 #: steps and descriptions.
 MOST_PLANS = 32
 
+#: The most steps of all plans in memory, if these are more than ``MOST_PLANS``.
+MOST_STEPS = 1 << 15
+
+#: The most plans in memory with which a part of a model, whose sizes change with data, gets its own
+#: choices for further sizes.
+MOST_REFINED = 8
+
 #: Seconds for which saving may go on after the end of the process has begun.
 GRACE_S = 3.0
 
@@ -77,14 +84,21 @@ class PlanStore:
             expected.
         workspace: the arena, weights and executors that plans share.
         cache: the saved plans; None without a cache.
+        most: the most plans in memory; None is ``MOST_PLANS``.
 
     Attributes:
         prepared: True if the planning of likely shapes was queued, or is not needed.
     """
 
     def __init__(
-        self, source: Source, options: Options, workspace: Workspace, cache: SavedPlans | None
+        self,
+        source: Source,
+        options: Options,
+        workspace: Workspace,
+        cache: SavedPlans | None,
+        most: int | None = None,
     ) -> None:
+        self._most = MOST_PLANS if most is None else most
         self.source, self._options, self._workspace = source, options, workspace
         #: The plans in memory, in the order of their last use. An ``OrderedDict`` is not used: if a
         #: signal handler raises an exception while a key is hashed, it would raise a ``KeyError``
@@ -208,15 +222,17 @@ class PlanStore:
         return held
 
     def _add(self, key: PlanKey, held: PlanInMemory) -> None:
-        """Add a plan and drop the least recently used ones beyond ``MOST_PLANS``.
+        """Add a plan and drop the least recently used ones beyond the most.
 
         If the memory budget is exceeded, all other plans are dropped.
         """
-        most, dropped = 1 if self._workspace.full else MOST_PLANS, list[PlanInMemory]()
+        most, dropped = 1 if self._workspace.full else self._most, list[PlanInMemory]()
         with _tables_lock:
             self._plans[key] = held
-            while len(self._plans) > most:
+            left = MOST_STEPS - sum(other.plan.count for other in self._plans.values())
+            while len(self._plans) > (most if left >= 0 else min(most, MOST_PLANS)):
                 dropped.append(self._plans.pop(next(iter(self._plans))))
+                left += dropped[-1].plan.count
         for plan, _ in dropped:  # freed after the lock is released
             if plan.refinement is not None:
                 plan.refinement.stop()
@@ -315,6 +331,7 @@ class PlanStore:
         elif (
             plan.taken_from is not None
             and not options.deterministic
+            and (self._most <= MOST_PLANS or len(self) < MOST_REFINED)
             and not (choice.symbolic is not None and choice.symbolic.proven)
         ):
             make = partial(self._with_own_choice, key, plan)

@@ -93,6 +93,7 @@ def within_tolerance(
     options: Options,
     workspace: Workspace,
     meter: Meter | None = None,
+    form: str = "",
 ) -> Plan:
     """Return a plan with approximate variants if one is faster than ``strict``, else ``strict``.
 
@@ -102,6 +103,8 @@ def within_tolerance(
         options: the options of plans: the tolerance, and a clock that measures.
         workspace: the arena, weights and executors that plans share.
         meter: a meter whose measured errors are reused; None makes a new one.
+        form: the only form that approximate variants may have (``form_name``), and the plan is then
+            returned even if ``strict`` is faster; empty for any form.
     """
     if not options.tolerance:
         return strict
@@ -126,6 +129,7 @@ def within_tolerance(
             options.calibrate,
             workspace,
             meter,
+            form,
         )
         if not choices:
             return strict
@@ -145,7 +149,7 @@ def within_tolerance(
                 plans.append(plan)
         if not plans:
             return strict
-        best, times_ns = fastest([*plans, strict], workspace.executor)
+        best, times_ns = fastest([*plans, *([] if form else [strict])], workspace.executor)
         if best is strict:
             _log.info(NOT_FASTER_TOLERANT, graph.name, min(times_ns[:-1]) / 1e6, times_ns[-1] / 1e6)
     except UnsoundPlanError:

@@ -159,9 +159,9 @@ def _add_noise(data: Array, generator: np.random.Generator) -> float:
     largest = float(np.abs(data).max(initial=0.0))
     if not largest or not np.isfinite(largest):
         return 0.0
-    noise = generator.standard_normal(data.shape, np.float32) * (data != 0)
+    noise = np.asarray(generator.standard_normal(data.shape, np.float32) * (data != 0))
     noise *= NOISE_SHARE * largest / float(np.abs(noise).max())
-    changed = data + noise
+    changed = np.asarray(data + noise)
     if data.min() >= 0:
         np.maximum(changed, 0, out=changed)
     sent = relative(*norms(data, changed))

@@ -5,7 +5,7 @@ Times are taken on the thread that runs the steps; otherwise the run is like any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import Any, ClassVar, NamedTuple
 
@@ -284,32 +284,42 @@ def check_runs(runs: object) -> int:
     return runs
 
 
-def profile_of(plan: Plan, threads: int, run: Run, runs: int) -> Profile:
-    """Run a plan several times and return where the time went.
+def profile_of(parts: Sequence[tuple[Plan, Run]], threads: int, runs: int) -> Profile:
+    """Run the plans of a network several times and return where the time went.
 
     Args:
-        plan: the plan, which has run before, so that its memory is allocated.
-        threads: the number of kernel threads that the plan runs on.
-        run: runs the plan once and writes the begin and end of each step to its argument.
+        parts: the plan of each segment, which has run before, so that its memory is allocated; and
+            a function that runs it once and writes the begin and end of each step to its argument.
+        threads: the number of kernel threads that the plans run on.
         runs: the number of runs.
     """
     peaks = peaks_of(threads)
-    calls = tuple((step.node, step.library, step.kernel) for step in plan.recorded)
+    calls = tuple(
+        (step.node, step.library, step.kernel) for plan, _ in parts for step in plan.recorded
+    )
     walls = np.zeros((runs, 2), np.int64)
     times = np.zeros((runs, len(calls), 2), np.int64)
     for wall, row in zip(walls, times, strict=True):
+        rest = row
         wall[0] = perf_counter_ns()
-        run(row.reshape(-1))
+        for plan, run in parts:
+            count = len(plan.recorded)
+            run(rest[:count].reshape(-1))
+            rest = rest[count:]
         wall[1] = perf_counter_ns()
-    node_times = {node: np.zeros(runs, np.int64) for node, _, _ in calls}
-    for index, (node, _, _) in enumerate(calls):
-        node_times[node] += times[:, index, 1] - times[:, index, 0]
-    steps = tuple(
-        _step(plan.graph, step, float(np.median(node_times[step.node.name])), peaks)
-        for step in plan.steps
-        if step.kernels
-    )
-    return Profile(plan.graph.name, threads, peaks, steps, calls, walls, times)
+    spent, steps = times[..., 1] - times[..., 0], list[ProfiledStep]()
+    for plan, _ in parts:
+        node_times = {step.node: np.zeros(runs, np.int64) for step in plan.recorded}
+        for index, step in enumerate(plan.recorded):
+            node_times[step.node] += spent[:, index]
+        spent = spent[:, len(plan.recorded) :]
+        steps += [
+            _step(plan.graph, shown, float(np.median(node_times[shown.node.name])), peaks)
+            for shown in plan.steps
+            if shown.kernels
+        ]
+    name = parts[0][0].graph.name
+    return Profile(name, threads, peaks, tuple(steps), calls, walls, times)
 
 
 def _step(graph: LoweredGraph, step: PlanStep, ns: float, peaks: Peaks | None) -> ProfiledStep:
@@ -317,7 +327,7 @@ def _step(graph: LoweredGraph, step: PlanStep, ns: float, peaks: Peaks | None) -
     moved = sum(graph.values[name].nbytes for name in names)
     done = sum(_operations(graph, step.node))
     least = peaks.least_ns(done, moved) if peaks else None
-    return ProfiledStep(ns, done, moved, least, step, _layouts(graph, step.node))
+    return ProfiledStep(ns, done, moved, least, step, layouts_of(graph, step.node))
 
 
 def _operations(graph: LoweredGraph, node: LoweredNode) -> Iterator[int]:
@@ -341,7 +351,8 @@ def _tensor(value: Value) -> VTensor:
     return VTensor(value.dtype, value.dims)
 
 
-def _layouts(graph: LoweredGraph, node: LoweredNode) -> str:
+def layouts_of(graph: LoweredGraph, node: LoweredNode) -> str:
+    """Return the layouts of a node's inputs and outputs, as text."""
     sides = (
         ", ".join(graph.values[name].stored_as for name in names)
         for names in (node.inputs, node.outputs)

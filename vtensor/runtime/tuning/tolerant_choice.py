@@ -61,6 +61,7 @@ def tolerant(
     calibrate: Mapping[str, Array],
     workspace: Workspace,
     meter: Meter | None = None,
+    form: str = "",
 ) -> list[LoweredGraph]:
     """Return choices whose error is within the tolerance, as lowered graphs: first one with fewer
     Transforms, then the fastest.
@@ -78,13 +79,14 @@ def tolerant(
         calibrate: arrays for inputs, by name, on which errors are measured.
         workspace: the memory and threads that plans share.
         meter: a meter of the same graph whose measured errors are reused; None makes a new one.
+        form: the only form that approximate variants may have (``form_name``); empty for any.
     """
     names = observed(graph)
     if not names or settings.clock is None:
         return []
     meter = meter or Meter(graph, resolved, names, calibrate, workspace)
     choice = partial(_choice, graph, resolved, passes, workspace, meter)
-    allowed = Allowed(tolerance, tolerance / MARGIN, meter)
+    allowed = Allowed(tolerance, tolerance / MARGIN, meter, form=form)
     within = choice(allowed, settings)
     proof = within.certificate.errors if within and within.certificate else None
     if within is None or proof is None:

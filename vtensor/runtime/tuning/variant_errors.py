@@ -13,11 +13,13 @@ from functools import partial
 import numpy as np
 
 from ptensor.buffer import TensorStorage, fresh
+from ptensor.encoding import Encoding
 from ptensor.layout import Layout
 from resolver.change import changed
-from resolver.errors import Share
+from resolver.errors import Share, form_name
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import VTensorError
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.execution.plan import Plan
@@ -40,6 +42,8 @@ SEED, WHOLE_SEEDS = 0, (1, 2, 3)
 
 class Meter:
     """A meter of errors: it compares variants and whole lowered graphs with a strict lowered graph.
+
+    Its attribute ``forms`` has the forms of all variants that were measured (``form_name``).
 
     Args:
         graph: the simplified graph.
@@ -68,6 +72,8 @@ class Meter:
         self._probes: dict[str, Probes] = {}
         self._expected: dict[int, dict[str, Array]] = {}
         self._known: dict[tuple[str, object], Share | None] = {}
+        self._holds: dict[tuple[str, Encoding], bool] = {}
+        self.forms: set[str] = set()
         self._direct: float | None = None
 
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
@@ -76,6 +82,7 @@ class Meter:
 
         A share is None if the variant fails, or if its error or its amplification is unknown.
         """
+        self.forms.update(form_name(node.variant) for node in nodes)
         asked = [node for node in nodes if self._key(node) not in self._known]
         if asked:
             names = {node.name for node in asked}
@@ -94,6 +101,16 @@ class Meter:
         """Return the error amplification of each node; None if it cannot be measured."""
         self._probe({node.name for node in nodes})
         return [_gain(self._probes.get(node.name, ())) for node in nodes]
+
+    def holds(self, name: str, encoding: Encoding) -> bool:
+        """Return whether an encoding holds each element of the constant ``name`` exactly."""
+        key = name, encoding
+        if key not in self._holds:
+            array = self._constants.get(name)
+            self._holds[key] = array is not None and np.array_equal(
+                array, array.astype(numpy_dtype(encoding.dtype)).astype(array.dtype)
+            )
+        return self._holds[key]
 
     def whole(self, lowered: LoweredGraph) -> float:
         """Return the largest error of a lowered graph's results, relative to the largest element.
