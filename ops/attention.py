@@ -100,8 +100,8 @@ class Attention:
     >>> Attention("F", "key", 0.125).compute(Context(), q, k, v).summary()
     'f32 N=1 head=12 query=5 V=64'
 
-    Source: ONNX operator Attention, opset 25; Vaswani et al., Attention Is All You Need, 2017. ONNX's
-    RotaryEmbedding, opset 23, and ONNX Runtime's Attention, QAttention, MultiHeadAttention,
+    Source: ONNX operator Attention, opset 25; Vaswani et al., Attention Is All You Need, 2017.
+    ONNX's RotaryEmbedding, opset 23, and ONNX Runtime's Attention, QAttention, MultiHeadAttention,
     DecoderMaskedMultiHeadAttention, GroupQueryAttention and RotaryEmbedding are read as this and
     operators before and after it.
     """
