@@ -5,7 +5,8 @@
 The simplifications ``widen`` and ``narrow`` share this: a minimum cut divides the nodes into two
 sides, and those of one side then change. Each value that both sides use is converted once. Times
 are estimates by the rates and speeds that libraries declare, so that each machine with the same
-instructions divides alike.
+instructions divides alike. An open size counts as a typical number, not as that of the first run:
+plans for other sizes are made of the same graph.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, info_of, label_of
 from vtensor.language.records import dataclass, replace
 from vtensor.language.symbolic.symbolic_arrays import SymbolicArray
-from vtensor.language.symbolic.trace import number_of, substituted
+from vtensor.language.symbolic.trace import substituted, typical_of
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import VIEWS
 
@@ -145,8 +146,8 @@ def fastest(
 ) -> int | None:
     """Return the estimated nanoseconds of a node's fastest native kernel; None if there is none.
 
-    An open size counts as the number that it has now. A node that libraries fuse, or that moves
-    elements, counts 0 in every type.
+    An open size counts as ``TYPICAL``, since the decision holds for all sizes. A node that
+    libraries fuse, or that moves elements, counts 0 in every type.
 
     Args:
         estimate: declared rates, and the libraries that may be used.
@@ -160,7 +161,7 @@ def fastest(
         return 0 if any(True for _ in able) else None
     operands = (inputs, outputs if written is None else written)
     numbers = [[_numbered(value) for value in values] for values in operands]
-    call = substituted(op, number_of)
+    call = substituted(op, typical_of)
     return min((estimate.call(library, call, *numbers) for library in able), default=None)
 
 
@@ -170,8 +171,8 @@ def conversion(estimate: Estimate, value: VTensor, *types: str) -> int:
 
 
 def _numbered(value: VTensor) -> VTensor:
-    """Return a value with numbers in place of symbolic sizes."""
-    return VTensor.as_known(value.dtype, substituted(dict(value.dims), number_of), value.option)
+    """Return a value with typical numbers in place of symbolic sizes."""
+    return VTensor.as_known(value.dtype, substituted(dict(value.dims), typical_of), value.option)
 
 
 def with_followers(

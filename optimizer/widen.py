@@ -5,7 +5,7 @@
 Libraries declare the element types of their kernels, and which of these the processor has. A node
 without a kernel in the narrow type, but with one in f32, is *wide*: it reads and makes f32. Nodes
 that have both are wide if that saves time: a minimum cut decides, by declared speeds of kernels and
-of conversions, for the sizes of the first run. A cast between the narrow type and f32 disappears if
+of conversions, for typical sizes. A cast between the narrow type and f32 disappears if
 both sides are f32; values are then rounded less often than in the given graph. Constants are
 widened when they are read, exactly. A note on each conversion names a node without a narrow kernel,
 or with a slow one.

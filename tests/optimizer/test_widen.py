@@ -357,6 +357,29 @@ def test_a_node_with_a_slow_kernel_is_computed_wide(
         assert widen(tiny) is tiny
 
 
+def test_types_do_not_depend_on_the_first_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open sizes count as typical ones: plans for all sizes are made of one graph."""
+    code = registry().libraries["onednn"].code
+    monkeypatch.setitem(code, "computes_handler", lambda _: True)
+    monkeypatch.setitem(code, "speeds_handler", lambda: {"f16": Speed("", 6.0, 0.5)})
+    net = Net("f16")
+    axis, x = net.integers("axis", 1), "x"
+    for _ in range(2):
+        x = net.add("MatMul", net.add("CumSum", x, axis), net.weight(256, 256))
+    net.add("CumSum", x, axis, out="y")
+
+    def types(rows: Any, first: int) -> dict[str, str]:
+        model = net.model({"x": [rows, 256]}, {"y": [rows, 256]})
+        with Session(model, threads=1, cache_dir=False, deterministic=True) as session:
+            session.run(None, {"x": np.zeros((first, 256), np.float16)})
+            values = session.plan.graph.values
+            operators = session.plan.graph.operators
+        return {name: values[name].dtype for node in operators for name in node.outputs}
+
+    assert types("n", 1) == types("n", 1024)
+    assert types(1, 1) != types(1024, 1024)
+
+
 def net_of_one_product() -> Net:
     net = Net("f16")
     net.add("MatMul", "x", net.weight(4, 4), out="y")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from numbers import Integral
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
@@ -42,6 +43,10 @@ else:  # C code takes the value of a subclass of int without asking
 
 #: The first and last character of a symbolic size's text.
 MARK = "\ue000"
+
+
+#: What an open size counts as in decisions that hold for all sizes.
+TYPICAL = 64
 
 
 class TraceClosedError(VTensorError):
@@ -89,6 +94,8 @@ class Trace:
         #: The places of rows, constants and guards, by a key, so that equal ones are recorded once.
         self._places: dict[Hashable, int] = {}
         self._closed: Rows | None = None
+        #: By a number of all symbols: the values for it, and how many rows they were computed from.
+        self._at: dict[int, tuple[list[Any], int]] = {}
 
     def size(self, value: int) -> SymbolicSize:
         """Add a symbol and return it; its current number is ``value``."""
@@ -213,6 +220,30 @@ class Trace:
     def run(self, numbers: Sequence[int]) -> list[Any] | None:
         """Close the trace, and return the values for other numbers of the symbols: ``Rows.run``."""
         return self.rows().run(numbers)
+
+    def at(self, number: int) -> list[Any]:
+        """Return the values, by place, as they would be if each symbol had the same number.
+
+        They are for estimates: guards are not checked, and results of calls keep their values.
+
+        >>> trace = Trace()
+        >>> n = trace.size(6)
+        >>> size = 3 * n - 1
+        >>> trace.at(10)[size.place]
+        29
+        """
+        values, done = self._at.get(number, (list[Any](), 0))
+        known = len(values)
+        values += self.values[known:]
+        for place in self._given:
+            values[place] = number
+        for kind, target, which, a, b in self._rows[done:]:
+            if kind == TWO:
+                left, right = (values[p] if p >= 0 else self._constants[-1 - p] for p in (a, b))
+                with suppress(ZeroDivisionError, TypeError):
+                    values[target] = FUNCTIONS[which](left, right)
+        self._at[number] = values, len(self._rows)
+        return values
 
     def _operand(self, size: int) -> int:
         return self.place_of(size if type(size) is SymbolicSize else int(size))
@@ -349,6 +380,18 @@ class SymbolicSize(_Integer):
 def number_of(size: int) -> int:
     """Return the current number of a symbolic size, without a guard; return an integer as it is."""
     return _current(size)
+
+
+def typical_of(size: int) -> int:
+    """Return what a symbolic size would be if each open size were ``TYPICAL``, at least 1; return
+    an integer as it is.
+
+    >>> typical_of(3 * Trace().size(5) + 1), typical_of(7)
+    (193, 7)
+    """
+    if type(size) is not SymbolicSize:
+        return int(size)
+    return max(1, size.trace.at(TYPICAL)[size.place])
 
 
 def is_open(value: Any) -> bool:
