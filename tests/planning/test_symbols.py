@@ -63,6 +63,13 @@ NETS: Mapping[str, tuple[str, Sequence[tuple[int, ...]]]] = {
         e = Cast<to = 1>(d) f = Cast<to = 1>(g) h = Mul(x, e) i = Add(h, f) y = Relu(i) }""",
         [(4, 4), (4, 5), (5, 4), (9, 2), (1, 1), (3, 40)],
     ),
+    "rows of a table": (
+        """g (float[1, n, 2] x) => (float[1, n, 2] y) NUMBERS, uint8[4, 2] table = {1, 2, 3, 4, 5, 6,
+            7, 8}, float scale = {0.5}, uint8 middle = {3}> {
+        s = Shape(x) n = Gather(s, one0) r = Range(zero, n, one0) i = Unsqueeze(r, zero1)
+        g = Gather(table, i) a = DequantizeLinear(g, scale, middle) b = Add(x, a) y = Relu(b) }""",
+        [(2,), (3,), (4,), (1,)],
+    ),
 }
 
 
@@ -105,6 +112,7 @@ def test_sizes_one_after_the_other(name: str, threads: int, tmp_path: Path) -> N
                         continue
                     assert [one.shape for one in outputs] == [one.shape for one in want]
                     assert difference(outputs, want) <= TOLERANCE
+                    assert session.plan.graph.nodes  # of the plan that ran, for these sizes
                     origins.append(session.plan.origin)
             assert "specialised" in {origin.way for origin in origins}
             assert (origins[0] == Origin("specialised", cached=True)) == (cell == "warm")

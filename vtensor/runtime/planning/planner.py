@@ -466,6 +466,7 @@ class Planner:
             choice: the choice of the key's plan.
             key, options: the plan's key and options.
         """
+        from resolver.choice import ChoiceRefused
         from vtensor.runtime.planning.choosing import (
             plan_in_full,
             recorded,
@@ -478,7 +479,13 @@ class Planner:
         decisions = choice.of(graph)
         if decisions is None:  # the entry's nodes are damaged, but not its steps
             return plan_in_full(graph, options, self._workspace).nodes
-        lowered = decisions.on(graph)
+        try:
+            lowered = decisions.on(graph)
+        except ChoiceRefused:  # on numbers, other nodes are constants than in the trace
+            networks = Networks(self.source)  # its own: ``networks`` is for one thread at a time
+            networks.of(choice.key, options, {})
+            graph = networks.of(key, options, {}).graph
+            lowered = decisions.on(graph)
         if choice.key == key:
             lowered = replace(lowered, certificate=decisions.chosen.certificate)
         resolved = partial(resolved_of, graph, options)
