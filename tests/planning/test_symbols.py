@@ -64,8 +64,8 @@ NETS: Mapping[str, tuple[str, Sequence[tuple[int, ...]]]] = {
         [(4, 4), (4, 5), (5, 4), (9, 2), (1, 1), (3, 40)],
     ),
     "rows of a table": (
-        """g (float[1, n, 2] x) => (float[1, n, 2] y) NUMBERS, uint8[4, 2] table = {1, 2, 3, 4, 5, 6,
-            7, 8}, float scale = {0.5}, uint8 middle = {3}> {
+        """g (float[1, n, 2] x) => (float[1, n, 2] y) NUMBERS,
+            uint8[4, 2] table = {1, 2, 3, 4, 5, 6, 7, 8}, float scale = {0.5}, uint8 middle = {3}> {
         s = Shape(x) n = Gather(s, one0) r = Range(zero, n, one0) i = Unsqueeze(r, zero1)
         g = Gather(table, i) a = DequantizeLinear(g, scale, middle) b = Add(x, a) y = Relu(b) }""",
         [(2,), (3,), (4,), (1,)],
