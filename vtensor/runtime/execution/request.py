@@ -321,8 +321,8 @@ class Requests:
             self._of = {key: rows for key, rows in kept.items() if rows}
 
     def _key(self, inputs: object) -> Hashable:
-        """Return the shapes of arrays and tensors, in the order of their names, then the bytes of
-        values that decide.
+        """Return the shapes of arrays and tensors, sorted by name, then the bytes of values that
+        decide.
         """
         if type(inputs) is not dict:
             return None
@@ -332,7 +332,7 @@ class Requests:
             else tuple(row.dims.values())
             if isinstance(row, VTensor)
             else None
-            for row in inputs.values()
+            for row in map(inputs.get, sorted(inputs, key=str))
         ]
         for name in self._known:
             array = inputs.get(name)
