@@ -391,7 +391,7 @@ def typical_of(size: int) -> int:
     """
     if type(size) is not SymbolicSize:
         return int(size)
-    return max(1, size.trace.at(TYPICAL)[size.place])
+    return max(1, int(size.trace.at(TYPICAL)[size.place]))
 
 
 def is_open(value: Any) -> bool:
