@@ -300,7 +300,8 @@ class _Loop(_Branch):
         begin, end, carried = self.ahead, self.heads + len(states), self.carried(len(states))
         names, outer = self.names, self.outer("body", values)
         blocks: list[list[Array]] = [[] for _ in self.outputs["body"][end:]]
-        look, number, held, alone = LOOK.get(), 0, 0, 0
+        look, number, held = LOOK.get(), 0, 0
+        alone = int(_FEEDS.get() is not None)  # the feed of a first turn alone is noted
         ranks, true = self.ranks, [np.array(True, ndmin=rank) for rank in self.ranks[1:]]
         while condition and number < limit:
             if look is not None:
