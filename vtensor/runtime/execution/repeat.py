@@ -96,7 +96,7 @@ def repeated(request: Request, turns: Turns) -> Repeated | None:
         InputError: numbers of a turn are at fault, such as an index out of range.
     """
     carried, fed = turns.carried, request.fed(request.names, turns.inputs)
-    fits = request.fits
+    fits: dict[Carried, Fit | None] = request.fits
     fit = fits[carried] if carried in fits else fits.setdefault(carried, _fit(request, carried))
     if fed is None or fit is None or (fit.late and turns.first == 0):
         return None

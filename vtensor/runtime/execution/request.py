@@ -30,7 +30,6 @@ from vtensor.runtime.execution.plan import Conversion, Plan
 from vtensor.storage.inputs import Feed
 
 if TYPE_CHECKING:
-    from vtensor.runtime.execution.repeat import Carried, Fit
     from vtensor.runtime.planning.keys import PlanKey
 
 #: The most requests that a session remembers for inputs of the same shapes and deciding values.
@@ -151,9 +150,9 @@ class Request:
         return DirectRequest(self.plan, self.names, self.every, inputs, outputs, self.known)
 
     @cached_property
-    def fits(self) -> dict[Carried, Fit | None]:
-        """What of the plan changes from turn to turn of a loop; None where the plan does not
-        fit.
+    def fits(self) -> dict[Any, Any]:
+        """What of the plan changes from turn to turn of a loop, by what the loop carries; None
+        where the plan does not fit.
         """
         return {}
 
