@@ -38,8 +38,9 @@ ELEMENTS = (None, "size", 16000, 1)
 #: The largest accepted difference of an output, relative to its largest number; of a model with
 #: quantised values, since other sums end in a neighbouring step here and there.
 TOLERANCE, QUANTISED = 1e-3, 5e-2
-#: Seconds of the timed runs of both engines, and of the runs before these.
-SECONDS, WARM_S = 1.0, 0.5
+#: Seconds of the timed turns of both engines, of the runs of each before these, of a turn, and of
+#: the rest before a turn; the least number of pairs of turns.
+SECONDS, WARM_S, TURN_S, REST_S, MIN_PAIRS = 1.0, 0.25, 0.02, 0.02, 4
 THREADS = 2
 
 _TYPES = {"float": "f4", "double": "f8", "float16": "f2", "bool": "?", "string": "O"}
@@ -169,17 +170,33 @@ def _array(
 
 
 def _times(mine: Callable[[], object], theirs: Callable[[], object]) -> Mapping[str, float]:
-    """Return medians of both in milliseconds, and of the ratio of neighbouring runs."""
-    begin = time.monotonic()
-    while time.monotonic() - begin < WARM_S:
-        mine(), theirs()
+    """Return medians of both in milliseconds, and of the ratio of neighbouring turns.
+
+    Both take turns of several runs. Before each turn it is waited until the other engine's threads
+    have gone to sleep: they go on looking for work after a run, on the processors of the next one.
+    """
+    for run in (mine, theirs):
+        _turn(run, WARM_S)
     pairs = list[tuple[float, float]]()
     begin = time.monotonic()
-    while time.monotonic() - begin < SECONDS or len(pairs) < 3:
-        pairs.append((_ms(mine), _ms(theirs)))
+    while time.monotonic() - begin < SECONDS or len(pairs) < MIN_PAIRS:
+        turns = [_turn(run, TURN_S) for run in ((mine, theirs), (theirs, mine))[len(pairs) % 2]]
+        pairs.append((turns[0], turns[1]) if len(pairs) % 2 == 0 else (turns[1], turns[0]))
     a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(x / y for x, y in pairs)
     return {"ours_ms": a, "theirs_ms": b, "ratio": ratio}
+
+
+def _turn(run: Callable[[], object], seconds: float) -> float:
+    """Return the median milliseconds of runs that take so many seconds, after one that does not
+    count.
+    """
+    time.sleep(REST_S)
+    run()
+    times, begin = list[float](), time.monotonic()
+    while time.monotonic() - begin < seconds or not times:
+        times.append(_ms(run))
+    return statistics.median(times)
 
 
 def _ms(run: Callable[[], object]) -> float:
