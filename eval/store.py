@@ -68,10 +68,12 @@ def instructions(machine: Mapping[str, Any]) -> str:
     They distinguish processors to which a virtual machine gives the same name. If they are unknown,
     the text is empty.
 
-    >>> instructions({"libraries": {"numpy": "2.4.6", "onednn": "3.2.0 on avx2"}})
+    >>> of_all = {"numpy": "2.4.6", "onednn": "3.2.0 on avx2", "eigen": "3.4.0 on avx2, built then"}
+    >>> instructions({"libraries": of_all})
     'avx2'
     """
-    levels = {text.partition(" on ")[2] for text in machine.get("libraries", {}).values()}
+    texts = machine.get("libraries", {}).values()
+    levels = {text.partition(" on ")[2].partition(", built ")[0] for text in texts}
     return ", ".join(sorted(levels - {""}))
 
 
