@@ -26,10 +26,6 @@ T = TypeVar("T")
 #: at most LONGEST_SLEEP_S seconds. Next to back-to-back runs it thus uses a fifth of one processor.
 WORK_S, SLEEP_FACTOR, LONGEST_SLEEP_S = 0.005, 4, 0.1
 
-#: As SLEEP_FACTOR, for urgent work, for whose result somebody may soon wait. It thus uses half of
-#: one processor.
-URGENT_SLEEP_FACTOR = 1
-
 #: Poll interval of sleeping work, in seconds.
 POLL_S = 0.002
 
@@ -62,13 +58,10 @@ class _BackgroundWork:
         worked = thread_time() - self._since
         if worked < WORK_S:
             return
-        if self.hurries is None:
-            sleep(min(SLEEP_FACTOR * worked, LONGEST_SLEEP_S))
-        else:
-            left = min(URGENT_SLEEP_FACTOR * worked, LONGEST_SLEEP_S)
-            while left > 0 and not self.hurries():
-                sleep(min(left, POLL_S))
-                left -= POLL_S
+        left = min(SLEEP_FACTOR * worked, LONGEST_SLEEP_S)
+        while left > 0 and not (self.hurries and self.hurries()):
+            sleep(min(left, POLL_S))
+            left -= POLL_S
         self._since = thread_time()
 
 
