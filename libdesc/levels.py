@@ -87,8 +87,8 @@ class Levels(Generic[M]):
         self.cap = cap
 
     def version(self, version: str, instructions: str = "") -> str:
-        """Return the text of the library's version: kernels that were compiled again are others,
-        whose times and plans are not those of the ones before.
+        """Return a library's version as text, with the time at which its kernels were built. The
+        cache keeps times and plans of each version apart, so also those of each build.
 
         Args:
             version: the version of the kernels' source.

@@ -10,8 +10,7 @@ dequantized value a dequantization of its own, and removes those that cancel. Th
 with ``early`` put products of integers in place of products of numbers, unless declared speeds say
 that these are slower than products of numbers and their conversions. Where they are slower, rules
 put products of numbers in place of those of integers that a model has, if f32 holds each sum
-exactly. Constants that are still
-dequantized at the end become constants of numbers.
+exactly. Constants that are still dequantized at the end become constants of numbers.
 """
 
 from __future__ import annotations

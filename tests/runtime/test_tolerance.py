@@ -18,6 +18,7 @@ from optimizer.pipeline import optimise
 from ptensor.background_work import stopping
 from resolver.errors import ErrorProof
 from resolver.lowered import OpNode
+from tests.frontends.support import model
 from tests.libraries.bench import Bench
 from tests.libraries.sloppy import Hasty, declare_sloppy
 from tests.optimizer.clocks import Drawn
@@ -570,3 +571,14 @@ def test_sessions_of_other_models_have_as_many_threads() -> None:
         pytest.raises(InputError, match=message),
     ):
         session.frontier([0], runs=1, also={"other": other})
+
+
+def test_other_models_in_segments_are_refused() -> None:
+    text = """g (float[6] x) => (float[6] y) {
+        n = NonZero(x) t = Transpose(n) g = GatherND(x, t) m = ReduceMax(g) y = Add(x, m) }"""
+    with (
+        Session(model("g (float[6] x) => (float[6] y) { y = Relu(x) }"), tune=True) as session,
+        Session(model(text)) as other,
+        pytest.raises(InputError, match="model 'other' runs in segments"),
+    ):
+        session.frontier([0], {"x": np.ones(6, np.float32)}, runs=1, also={"other": other})

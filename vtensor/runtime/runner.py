@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
@@ -559,14 +558,14 @@ class Runner:
         into = check_out(out, self.outputs, wanted)
         known = [port.name for port in self.outputs]
         with self._released_if_closed():
-            if not {*known}.issuperset(wanted):
+            if not {*known, *segments.values}.issuperset(wanted):
                 segments.run(known, arrays, self.inputs)  # then the values of all parts are known
                 if unknown := [name for name in wanted if name not in {*known, *segments.values}]:
                     raise no_output(unknown, known)
             values = segments.run(wanted, arrays, self.inputs)
         ran = (runner for runner in reversed(self.parts) if runner.last_run is not None)
-        for runner in islice(ran, 1):
-            self._adopt_last_run(runner)
+        if (last := next(ran, None)) is not None:
+            self._adopt_last_run(last)
         held, results = [*arrays.values()], list[Result]()
         for name in wanted:  # no output shares memory with an input or another output
             array = values[name]

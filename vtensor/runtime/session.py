@@ -530,7 +530,7 @@ class Session(OneProcess):
         Raises:
             InputError: the session was made without ``tune=True``; ``tolerances`` is empty or has a
                 value that is no number of at least 0; ``runs`` is less than 1, an input is wrong,
-                or a session of ``also`` has other inputs, outputs or threads.
+                or a session of ``also`` has other inputs, outputs or threads, or runs in segments.
             NativeError, BudgetError, SessionClosedError: as in ``run``.
         """
         from vtensor.runtime.planning.frontier import (
@@ -567,6 +567,8 @@ class Session(OneProcess):
                 )
             session.run(None, feeds)
             lock = session.lock()
+            if lock.segments:
+                raise InputError(f"model {name!r} runs in segments; a point is of a single plan")
             others.append(OtherModel(name, session.plan, lock))
         workspace = self._runner.workspace
         return frontier_of(plan, graph, options, workspace, wanted, arrays, runs, progress, others)

@@ -310,6 +310,8 @@ def frontier_of(
         narrow = observable(simplified(graph, narrowed), observed(simple))
         narrow = None if narrow.notes == simple.notes else narrow  # it notes each conversion
 
+    largest = max(tolerances, default=0.0)
+
     def choose() -> tuple[list[_Candidate], list[str], list[dict[str, Array]], list[float]]:
         say("strict")
         strict = plan if not plan.graph.inexact else plan_of(simple, within(0.0), workspace)
@@ -323,11 +325,10 @@ def frontier_of(
             chosen.setdefault(steps, _Candidate(candidate, [])).tolerances.append(tolerance)
         candidates, missing = [*chosen.values()], list[str]()
         drawn = [_kinds(candidate) for candidate in candidates]
-        largest = within(max(tolerances, default=0.0))
         for form in sorted(meter.forms - {"", NARROW if narrow is not None else ""}):
             if (form,) not in drawn:
                 say(f"{form} alone")
-                alone = within_tolerance(simple, strict, largest, workspace, meter, form)
+                alone = within_tolerance(simple, strict, within(largest), workspace, meter, form)
                 if alone.graph.inexact:
                     candidates.append(_Candidate(alone, [], form=form))
                 else:
@@ -370,7 +371,6 @@ def frontier_of(
         made_with = narrowed if point.precision else within(min(point.tolerances, default=largest))
         return lock_of(point.plan, graph, made_with, executor.threads)
 
-    largest = max(tolerances, default=0.0)
     return Frontier(graph.name, executor.threads, points, "; ".join(notes), make_lock)
 
 

@@ -163,9 +163,8 @@ def signature(node: OpNode, values: Mapping[str, VTensor]) -> tuple[str, str]:
     """Return two texts on which the time of a node depends: its call and its way.
 
     The call names the library, the operators, sizes, element types, and operands that are the same
-    value. The way names the layouts
-    and the kernel; all layouts in which a node does the same work have the same way, so that noise
-    of a measurement prefers none of them.
+    value. The way names the layouts and the kernel; all layouts in which a node does the same work
+    have the same way, so that noise of a measurement prefers none of them.
 
     Args:
         node: the node in its variant.
