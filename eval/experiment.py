@@ -39,7 +39,7 @@ Advance = Callable[[str, int, int], None]
 
 Folder = Annotated[Path | None, typer.Option("--to", help="Folder of results.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print rows as JSON.")]
-Full = Annotated[bool, typer.Option("--full", help="Long turns, every mix and cap, batch 32.")]
+Full = Annotated[bool, typer.Option("--full", help="Long turns, every cap, batch 32.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few minutes: does everything work?")]
 Again = Annotated[bool, typer.Option("--again", help="Measure what is there already, too.")]
 Only = Annotated[str, typer.Option(help="Names to which it is restricted, with commas.")]

@@ -39,9 +39,9 @@ RUNS = 20
 
 def measure(scope: Scope, store: Store) -> None:
     """Profile the networks whose rows the store lacks, in a process for each."""
-    kept, about = store.table(NAME, KEY), {"cap": "max", "mix": "priority", "batch": 1}
-    wanted = [{"network": name, "size": scope.size, **about} for name in scope.networks]
-    missing = store.missing(kept, [{**key, "optimize": "all"} for key in wanted])
+    kept = store.table(NAME, KEY)
+    about = {"size": scope.size, "cap": "max", "mix": "priority", "optimize": "all", "batch": 1}
+    missing = store.missing(kept, [{"network": name, **about} for name in scope.networks])
     numbers = str(scope.size or 0), str(min(RUNS, scope.runs)), str(scope.threads)
     for count, key in enumerate(missing):
         if store.late:

@@ -21,7 +21,7 @@ from eval.store import Row, instructions
 #: The modules of all sections in the order of the report, the paper's first, and the minutes that
 #: each is allowed without ``--full``: what is not measured until the sum of its minutes and those
 #: before is over waits for the next run. Sections with 0 are measured after those with minutes, in
-#: the time that is left: the rows of some are those of another, the others are not the paper's.
+#: the time that is left; those whose rows another section measures need none.
 SECTIONS = {
     "eval.networks.table1": 0.5,
     "eval.figures.loc": 0.5,

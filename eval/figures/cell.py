@@ -29,13 +29,13 @@ from vtensor.benchmark.agreement import difference
 from vtensor.errors import PeerError, VTensorError
 from vtensor.runtime.session import Session
 
-#: The engine with whose times those of the others are compared.
+#: The name of the layout-aware baseline, by whose times those of other engines are divided.
 BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one process measures.
+    """The measurement of one process.
 
     Attributes:
         network, batch, size: the network; ``size`` None is that of its own images.

@@ -8,7 +8,8 @@ around each step. The same pairs give latencies (the table ``timings``), the par
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,10 +47,10 @@ def groups(scope: Scope) -> list[Group]:
     for network in scope.networks:
         for cap in caps(scope):
             for mix in scope.mixes:
-                engines = [BASELINE, PAPERS]
-                if mix == MIX:
-                    engines[1:] = [RESOLVED] * (cap in scope.batch_caps) + [PAPERS, ALL]
-                wanted.append(Group(network, 1, cap, mix, tuple(engines)))
+                resolved = (RESOLVED,) if mix == MIX and cap in scope.batch_caps else ()
+                every = (ALL,) if mix == MIX else ()
+                engines = BASELINE, *resolved, PAPERS, *every
+                wanted.append(Group(network, 1, cap, mix, engines))
     for name in ("network", "cap", "mix"):
         if named := {getattr(group, name) for group in wanted} & {*scope.only}:
             wanted = [group for group in wanted if getattr(group, name) in named]
@@ -76,14 +77,8 @@ def measure(scope: Scope, store: Store, wanted: Iterable[Group]) -> None:
         store: the folder of results.
         wanted: the cells.
     """
-    timings, missing = table(store), list[Group]()
-    apart = store.table(PARTS, PARTS_KEY, of_one_commit=True)
-    for group in wanted:
-        about = {"network": group.network, "cap": group.cap, "mix": group.mix}
-        levels = [{**about, "level": e, "threads": scope.threads} for e in group.engines[1:]]
-        lost = store.missing(timings, group.keys(scope))
-        if lost or (group.batch == 1 and store.missing(apart, levels)):
-            missing.append(group)
+    timings = table(store)
+    missing = [group for group in wanted if store.missing(timings, group.keys(scope))]
     order = {name: place for place, name in enumerate(scope.networks)}
     missing.sort(key=lambda group: (order[group.network], group.batch))
     count = 0
@@ -101,11 +96,8 @@ def measure(scope: Scope, store: Store, wanted: Iterable[Group]) -> None:
                 engines = {mix: group.engines for mix, group in here.items()}
                 limits = (scope.threads, scope.pairs, scope.seconds, scope.seed, scope.tries)
                 cell = Cell(network, batch, scope.size, cap, engines, *limits, str(oracle))
-
-                def keep(answer: Row, here: dict[str, Group] = here) -> None:
-                    _keep(store, scope, here[answer["mix"]], answer["rows"])
-
-                run_process("eval.figures.cell", [cell.to_json()], keep)
+                done = partial(_keep, store, scope, here)
+                run_process("eval.figures.cell", [cell.to_json()], done)
                 count += len(here)
 
 
@@ -118,8 +110,16 @@ def _ask_numpy(network: str, batch: int, size: int | None, file: Path) -> None:
     np.savez(file, bound, *outputs)
 
 
-def _keep(store: Store, scope: Scope, group: Group, rows: list[Row]) -> None:
-    """Add the rows of a cell to the tables."""
+def _keep(store: Store, scope: Scope, here: Mapping[str, Group], answer: Row) -> None:
+    """Add the rows of a cell to the tables, those of the latencies last: they say that the cell was
+    measured.
+
+    Args:
+        store, scope: the folder of results, and the extent of the measurement.
+        here: the cells of the process, by mix.
+        answer: the mix of the cell and its rows.
+    """
+    group, rows = here[answer["mix"]], answer["rows"]
     timings, apart, kinds = list[Row](), list[Row](), list[Row]()
     about = {"network": group.network, "cap": group.cap, "mix": group.mix}
     for key, row in zip(group.keys(scope), rows, strict=True):
@@ -135,11 +135,11 @@ def _keep(store: Store, scope: Scope, group: Group, rows: list[Row]) -> None:
             of_run = {"run_ns": {"median": run_ns}, "gaps_ns": {"share": gaps}, "by_kind": of_kind}
             of_cell = {"size": scope.size, "batch": group.batch, "optimize": row["engine"]}
             kinds.append({**about, **of_cell, **of_run})
-    table(store).add(timings)
     if group.batch == 1:
         store.table(PARTS, PARTS_KEY, of_one_commit=True).add(apart)
     if group.network == broken_down(scope) and group.mix == MIX and group.cap in scope.batch_caps:
         store.table(BREAKDOWN, BREAKDOWN_KEY, of_one_commit=True).add(kinds)
+    table(store).add(timings)
 
 
 def broken_down(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""Engines in this process with a clock around each step, and where a difference of times is from.
+"""Engines with a clock around each step, and the parts of the difference of two engines' times.
 
 The clocks are part of all times: a tenth of a microsecond a step.
 """

@@ -1,12 +1,12 @@
 """Why a network is faster or slower: the parts of the difference from the baseline.
 
-``python -m eval.figures.parts``. The runs are those of the latencies, with a clock around each
-step. The parts are conversions that are gone, conversions that are new or
-stay, kernels that run in another layout and take less or more time, and gaps between steps. They
-are means over the half of the pairs in the middle, so that they add up to *difference*; *off* is
-how far this is from the median over all pairs, as a share of a run. A kernel is slower or faster if
-the 95 % interval of its difference excludes 0. *converting* is the share of a run that conversions
-take. Clocks and their gaps are part of all times here.
+``python -m eval.figures.parts``. The runs of *Latency* have a clock around each step. The parts are
+conversions that are gone, conversions that are new or stay, kernels that run in another layout and
+take less or more time, and gaps between steps. They are means over the half of the pairs in the
+middle, so that they add up to *difference*; *off* is how far this is from the median over all
+pairs, as a share of a run. A kernel is slower or faster if the 95 % interval of its difference
+excludes 0. *converting* is the share of a run that conversions take. Clocks and their gaps are part
+of all times here.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _ratios(rows: Sequence[Row], store: Store) -> Iterator[str]:
     cells = [mean and f"**{mean.value:.2f}** ({mean.low:.2f} to {mean.high:.2f})" for mean in means]
     lines.append(["geometric mean", None, *cells, *([None] * len(limits))])
     yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
-    yield from _plotted(names, by, store)
+    yield from _plot(names, by, store)
     behind = [
         f"{peer} on {sum(_log(rounds) < 0 for rounds in logs[peer])} of {len(logs[peer])}"
         for peer in shown
@@ -86,12 +86,10 @@ def _ratios(rows: Sequence[Row], store: Store) -> Iterator[str]:
     yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
 
 
-def _plotted(
-    names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store
-) -> Iterator[str]:
+def _plot(names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store) -> Iterator[str]:
     """Draw a plot of each peer's median time divided by VTensor's, and yield its Markdown.
 
-    Nothing is yielded without times of peers. The peers are those of ``vtensor bench``.
+    Peers that ``vtensor bench`` lacks are left out. Nothing is yielded without times of the others.
 
     Args:
         names: the names of the networks.

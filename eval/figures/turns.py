@@ -89,7 +89,9 @@ class Engine(Protocol):
         ...
 
     def warm_up(self) -> None:
-        """Run once, and note whether a turn is one run or several."""
+        """Run once, and note whether a turn is one run or several; earlier turns may be
+        forgotten.
+        """
         ...
 
     def turn(self) -> None:
@@ -169,17 +171,19 @@ def _known(engines: Sequence[Engine], number: int, scope: Scope) -> bool:
 
 
 def undisturbed(measure: Callable[[], T], tries: int) -> tuple[T, Row]:
-    """Measure, again as long as other programs disturb the machine, ``tries`` times at most.
+    """Call ``measure`` again while other programs disturb the machine, at most ``tries`` times in
+    all.
 
     Returns the last result, and a row with the machine's state ``before`` and ``after`` it, and
     whether it was ``disturbed``.
     """
     before = machine_state()
     result = measure()
-    after = machine_state()
-    if (other := disturbed(before, after)) and tries > 1:
+    states = {"before": before, "after": machine_state()}
+    spoilt = disturbed(**states)
+    if spoilt and tries > 1:
         return undisturbed(measure, tries - 1)
-    return result, {"before": before, "after": after, "disturbed": other}
+    return result, {**states, "disturbed": spoilt}
 
 
 def machine_state() -> Row:

@@ -172,19 +172,19 @@ def _array(
 def _times(mine: Callable[[], object], theirs: Callable[[], object]) -> Mapping[str, float]:
     """Return medians of both in milliseconds, and of the ratio of neighbouring turns.
 
-    Both take turns of several runs. Before each turn it is waited until the other engine's threads
-    have gone to sleep: they go on looking for work after a run, on the processors of the next one.
+    Both take turns of several runs. A turn begins with a rest, in which the other engine's threads
+    go to sleep: after a run they keep looking for work, on the processors of the next one.
     """
-    for run in (mine, theirs):
+    engines = (mine, list[float]()), (theirs, list[float]())
+    for run, _ in engines:
         _turn(run, WARM_S)
-    pairs = list[tuple[float, float]]()
+    (_, a), (_, b) = engines
     begin = time.monotonic()
-    while time.monotonic() - begin < SECONDS or len(pairs) < MIN_PAIRS:
-        turns = [_turn(run, TURN_S) for run in ((mine, theirs), (theirs, mine))[len(pairs) % 2]]
-        pairs.append((turns[0], turns[1]) if len(pairs) % 2 == 0 else (turns[1], turns[0]))
-    a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(x / y for x, y in pairs)
-    return {"ours_ms": a, "theirs_ms": b, "ratio": ratio}
+    while time.monotonic() - begin < SECONDS or len(a) < MIN_PAIRS:
+        for run, times in engines if len(a) % 2 == 0 else engines[::-1]:
+            times.append(_turn(run, TURN_S))
+    ratio = statistics.median(x / y for x, y in zip(a, b, strict=True))
+    return {"ours_ms": statistics.median(a), "theirs_ms": statistics.median(b), "ratio": ratio}
 
 
 def _turn(run: Callable[[], object], seconds: float) -> float:

@@ -125,12 +125,9 @@ def test_a_branch_that_the_file_lacks_gets_a_plan(tmp_path: Path) -> None:
         for feed, taken in zip(feeds, (True, False), strict=True):
             same_as_runtime(session, proto, feed, 1e-5)
             ways = {part.name: part.plan.origin.way for part in session._runner.parts}
-            branch = (
-                next(way for name, way in ways.items() if name.endswith("else_branch"))
-                if (not taken)
-                else next(way for name, way in ways.items() if name.endswith("then_branch"))
-            )
-            assert (branch == "locked") is taken
+            end = "then_branch" if taken else "else_branch"
+            way = next(way for name, way in ways.items() if name.endswith(end))
+            assert (way == "locked") is taken
         session.lock().write(path)
         with pytest.raises(LockError, match=r"input 'x' is .*; the lock file has"):
             session.run(None, {"x": f32(1, 4, 7)})
@@ -158,7 +155,7 @@ def test_other_models_are_refused(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
-        ([('library = "onednn"', 'library = "nowhere"')], "no library 'nowhere'|nowhere"),
+        ([('library = "onednn"', 'library = "nowhere"')], "nowhere"),
         ([('name = "rest"', 'name = "first"')], "'first' is the name of another segment"),
         ([('name = "rest"', "")], "segment.*name: must be text, and is missing"),
         ([('name = "rest"', 'name = "rest"\nformat = 1')], "format: is no key"),

@@ -89,12 +89,6 @@ def test_a_length_that_data_decide_needs_no_new_plan() -> None:
     assert not new
 
 
-@pytest.fixture
-def caching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache plans in this process, too, where other tests may have registered operators."""
-    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
-
-
 @pytest.mark.usefixtures("caching")
 def test_plans_of_segments_come_from_the_cache(tmp_path: Path) -> None:
     proto = model(SPEECH, w=f32(8, 8))

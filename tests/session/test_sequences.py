@@ -65,12 +65,6 @@ def test_both_sides_of_a_sequence_are_planned() -> None:
         same_as_runtime(session, proto, feed(2, 1), 1e-4)
 
 
-@pytest.fixture
-def caching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache plans in this process, too, where other tests may have registered operators."""
-    monkeypatch.setattr("vtensor.runtime.cache.plans.no_plugins", lambda: True)
-
-
 @pytest.mark.usefixtures("caching")
 def test_three_parts_share_values_and_come_from_the_cache(tmp_path: Path) -> None:
     proto = model(JOINED, **WEIGHTS)
