@@ -79,11 +79,10 @@ def _divided(heads: Heads, index: int, last: str) -> VTensor:
 
 
 def _masks(heads: Heads, keys: int, parts: dict[str, int], dtype: str) -> list[VTensor]:
-    """Return the mask in input 3, in a list, with all keys; none if it is absent.
+    """Return the mask in input 3, in a list; an empty list if it is absent.
 
-    Truth values keep their type; numbers become ``dtype``.
-
-    Keys after its last one are hidden, from opset 24 on.
+    A mask of truth values keeps its type; one of numbers is converted to ``dtype``. From opset 24
+    on, a mask with fewer columns than ``keys`` is padded so that it hides the other keys.
     """
     node = heads.node
     if not node.has(3):

@@ -17,8 +17,7 @@ def integer(node: NodeReader, index: int, dims: str = "") -> VTensor:
 
 def counted(node: NodeReader, size: int) -> VTensor:
     """Return ``size``, which may be open, as a number of a run."""
-    last = picked(node, places(node, "place", size, reverse=True), "place", 0)
-    return do(node, "Add", last, number(node, 1, "s64"))
+    return picked(node, places(node, "place", size + 1, reverse=True), "place", 0)
 
 
 def gathered(node: NodeReader, x: VTensor, axis: str, by: VTensor) -> VTensor:
@@ -131,9 +130,9 @@ class Window:
         zero = number(node, 0, "s64")
         start = starts[0] if starts else do(node, "Mul", ends, zero)
         self._resident = self._held(start)
-        #: The number of keys before the first one that is in the cache.
-        self.gone = do(node, "Sub", start, self._resident)
-        self._shift = do(node, "Sub", do(node, "Sub", ends, self._held(ends)), self.gone)
+        # The number of keys before the first one that is in the cache.
+        self._gone = do(node, "Sub", start, self._resident)
+        self._shift = do(node, "Sub", do(node, "Sub", ends, self._held(ends)), self._gone)
         #: For each text and query, its place among the keys of ``staged``.
         self.own = do(node, "Add", self._resident, places(node, heads.query, queries))
 
@@ -153,8 +152,7 @@ class Window:
     def latest(self, staged: VTensor) -> VTensor:
         """Return the cache after the node."""
         node, key, slot = self._node, self._heads.key, self._heads.other("slot")
-        last = number(node, 1, "s64")
-        last = do(node, "Sub", counted(node, staged.size(key)), last)
+        last = counted(node, staged.size(key) - 1)
         at = do(node, "Add", self._shift, places(node, slot, self._capacity))
         y = gathered(node, staged, key, do(node, "Min", at, last))
         return self._heads.cached(renamed(node, y, {slot: key}), [*staged.dims][-1])
@@ -162,9 +160,9 @@ class Window:
     def masked(self, x: VTensor, keys: int) -> VTensor:
         """Return a mask with columns for all keys as one for those of ``staged``."""
         node, heads = self._node, self._heads
-        slot, last = heads.other("slot"), counted(node, x.size(heads.key))
-        at = do(node, "Add", self.gone, places(node, slot, keys))
-        at = do(node, "Min", at, do(node, "Sub", last, number(node, 1, "s64")))
+        slot, last = heads.other("slot"), counted(node, x.size(heads.key) - 1)
+        at = do(node, "Add", self._gone, places(node, slot, keys))
+        at = do(node, "Min", at, last)
         if x.size(heads.batch) == 1:
             x = node.reshape(x, replaced(x, heads.batch, {}))
         return renamed(node, gathered(node, x, heads.key, at), {slot: heads.key})

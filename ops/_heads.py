@@ -148,8 +148,12 @@ class Heads:
         """Return input ``index``, keys or values of a cache, whose last dim is ``last``."""
         return self.node.input(index, f"{self.batch} {self.head} {self.key} {last}")
 
-    def scale(self, q: VTensor) -> float:
-        """Return the attribute ``scale``; if it is absent or 0, that for the features of ``q``."""
+    def scale(self, q: VTensor, by: Scores) -> float:
+        """Return the factor of products: that of ``by``, else the attribute ``scale``; if this is
+        absent or 0, that for the features of ``q``.
+        """
+        if by.scale is not None:
+            return by.scale
         return float(self.node.attribute("scale", 0.0)) or 1 / sqrt(q.size(self.feature))
 
     def padding(self, index: int, texts: int, keys: int, starts: bool = False) -> list[VTensor]:
@@ -223,7 +227,7 @@ class Heads:
             weights = self.weights(self.scored(q, k, by), by)
             y: VTensor = node.add(named("MatMul")(self.key), weights, v)
             return y
-        scale = self.scale(q) if by.scale is None else by.scale
+        scale = self.scale(q, by)
         op = named("Attention")(self.feature, self.key, scale, by.masked, by.zero)
         return node.add(op, q, k, v, *by.masks)
 
@@ -242,7 +246,7 @@ class Heads:
     def scored(self, q: VTensor, k: VTensor, by: Scores) -> VTensor:
         """Return the scores of queries and keys: what the softmax takes."""
         node, times = self.node, named("Times")
-        scale = self.scale(q) if by.scale is None else by.scale
+        scale = self.scale(q, by)
         x = node.add(times(scale), node.add(named("MatMul")(self.feature), q, k))
         if by.softcap:
             x = do(node, "Tanh", node.add(times(1 / by.softcap), x))

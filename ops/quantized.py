@@ -313,7 +313,8 @@ def _largest(match: Match, x: str, over: Collection[str] = ()) -> int:
     """
     value, array = match[x], match.numbers.get(x)
     zero = match.numbers.get(f"z{x}", None if f"z{x}" in match.values else 0)
-    zeros = np.unique(zero) if isinstance(zero, int | float | np.ndarray) else None
+    known = isinstance(zero, int | float | np.ndarray)
+    zeros = np.unique(zero).astype(np.int64) if known else None
     if over and isinstance(array, np.ndarray) and zeros is not None and zeros.size == 1:
         axes = tuple(axis for axis, dim in enumerate(value.dims) if dim in over)
         middle = zeros[0].astype(array.dtype)

@@ -46,7 +46,7 @@ INTEGERS = frozenset(
 #: The functions whose result is a truth value.
 TRUTHS = frozenset(("eq", "lt", "le"))
 
-#: The functions that make such an integer of an f32.
+#: The functions that make integers of 8 or 16 bits of f32.
 _ROUNDINGS = frozenset(f"to_{dtype} {FLOAT}" for dtype in SHORT)
 
 #: (function, arguments): a function such as ``"add f32"``, and for each argument the number of a
@@ -189,7 +189,7 @@ class _Compiler:
         first["code"] = first["constant"] + len(self._constants)
         if first["code"] > MAX_INPUTS:
             raise Decline(f"computes with {MAX_INPUTS} operands and numbers at most")
-        places = {old: new for new, old in enumerate(self._read())}
+        places = {old: new for new, old in enumerate(self._used())}
 
         def place(value: _Value) -> int:
             return places[value.number] if value.where == "code" else value.number
@@ -200,13 +200,13 @@ class _Compiler:
         ]
         return Program(self._types, list(self._constants), code)
 
-    def _read(self) -> list[int]:
+    def _used(self) -> list[int]:
         """Return the indices of the instructions on which the last one depends, and its own."""
-        read = {len(self._code) - 1}
+        used = {len(self._code) - 1}
         for index in reversed(range(len(self._code))):
-            if index in read:
-                read |= {v.number for v in self._code[index][1] if v.where == "code"}
-        return sorted(read)
+            if index in used:
+                used |= {v.number for v in self._code[index][1] if v.where == "code"}
+        return sorted(used)
 
     def _value(self, expression: Expression) -> _Value:
         if id(expression) not in self._values:

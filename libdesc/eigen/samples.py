@@ -86,9 +86,14 @@ class _Bilinear(SameLayout):
         return super().confirm(call, row) or self._refusal(row[0])
 
     def _refusal(self, layout: Any) -> str | None:
+        """Return None if the two dims come one after another in a layout, else the reason why the
+        library does not take it.
+        """
         dims = [axis.dim for axis in layout.axes]
         first, second = (dim for dim in self.tensors[0].dims if dim in self.unblocked)
-        return None if dims.index(second) == dims.index(first) + 1 else f"{first} {second} apart"
+        if dims.index(second) == dims.index(first) + 1:
+            return None
+        return f"{second} must come directly after {first} in memory"
 
 
 def _to_three_dims(tensor: VTensor, missing: int = 1) -> list[int]:
