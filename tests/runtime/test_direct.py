@@ -194,7 +194,7 @@ def test_an_exception_of_a_signal_handler_is_raised(session: Session) -> None:
             raise Late
 
     direct = settle(session, {"x": image()})
-    direct._requests = cast("Any", dict.fromkeys(direct._lanes.every, Signalled()))
+    direct.requests = cast("Any", dict.fromkeys(direct._lanes.every, Signalled()))
     with pytest.raises(Late):
         session.run(None, {"x": image()})
     assert not direct._lanes.busy

@@ -524,3 +524,74 @@ class Request:
             ValueError: an array overlaps what the program writes.
             MemoryError: there is none for the outputs.
         """
+
+class Chain:
+    """
+    Requests one after the other, in one call.
+
+    Values that earlier requests have computed decide which one follows: the chain is a tree. A
+    value is given by its source: the index of the link that computes it, from 0 at the begin of
+    the way, and its index among the link's outputs. (-1, i) is input i of the chain.
+
+    Args:
+        inputs: the names of the inputs.
+        failures: the exceptions of a request that end a run, so that the caller repeats the
+            request.
+    """
+
+    def __init__(
+        self, inputs: Sequence[str], failures: tuple[type[BaseException], ...]
+    ) -> None: ...
+    def __len__(self) -> int:
+        """Return the number of links and ends."""
+
+    def link(
+        self,
+        after: int,
+        asked: Sequence[tuple[tuple[int, int], bool]],
+        seen: Sequence[object],
+        requests: dict[Any, Any],
+        names: list[str],
+        feeds: Sequence[tuple[str, tuple[int, int]]],
+    ) -> int:
+        """
+        Add a link, or replace one, and return its number.
+
+        Args:
+            after: the number of the link that it follows; 0 is the begin of the chain.
+            asked: the sources of the values that decide what follows that link, each with whether
+                its elements decide, or its type and shape alone. If they are others than before,
+                all that followed that link is forgotten.
+            seen: the arrays that these values were when the new link followed.
+            requests: an object like ``Request`` for each lane; it may get more of them later.
+            names: the names of the link's outputs, which ``Request.run`` is given.
+            feeds: the names and the sources of the link's inputs.
+
+        Raises:
+            ValueError: a link or a value does not exist, or is no dense array.
+        """
+
+    def end(
+        self,
+        after: int,
+        asked: Sequence[tuple[tuple[int, int], bool]],
+        seen: Sequence[object],
+        outputs: Sequence[tuple[tuple[int, int], bool]],
+    ) -> None:
+        """
+        Add an end; the arguments and errors are those of ``link``.
+
+        Args:
+            outputs: the sources of the outputs of the chain, each with whether it is a copy.
+        """
+
+    def run(
+        self, arrays: dict[str, object], lane: object
+    ) -> tuple[list[int], list[list[Any]], list[Any] | None]:
+        """
+        Run links until none follows, or the one that follows cannot run.
+
+        Returns the numbers of the links that have run, the outputs of each, and the outputs of the
+        chain. These are None if its end was not reached: ``arrays`` has other names, values decide
+        what they have not decided before, or a request has answered None or False, or has failed.
+        """

@@ -21,6 +21,7 @@ from vtensor.errors import (
 )
 from vtensor.language.process.forks import OwnLock
 from vtensor.runtime.cache.plans import SavedPlans
+from vtensor.runtime.execution.chain import Chain, Course
 from vtensor.runtime.execution.delivery import Result, handed_on
 from vtensor.runtime.execution.executor import check_running
 from vtensor.runtime.execution.origin import IN_MEMORY
@@ -149,6 +150,8 @@ class Runner:
         self._overriding: dict[frozenset[str], Runner] = {}
         #: The parts of a model whose nodes need to know values that a run computes.
         self._segments: Segments | None = None
+        #: The courses of runs in segments.
+        self._chain: Chain | None = None
         if declared and source.static:
             try:
                 self._last_run = self.plans.declared(), {}
@@ -340,6 +343,8 @@ class Runner:
         """
         if type(outputs) is list and not outputs:
             outputs = None  # all outputs: the fast paths compare with None
+        if self._segments is not None:
+            return self._run_cut(outputs, inputs, out)
         answer, direct, plans = None, self._direct, self.plans
         if plans is not None and plans.prepared and out is None and times is None:
             # If ``plans`` are not prepared, ``_run_known`` prepares them.
@@ -360,9 +365,65 @@ class Runner:
             arrays = other.run(outputs, inputs, out, times)
             self._adopt_last_run(other)
             return arrays
-        return [
-            result.array() for result in self._run_checked(outputs, inputs, out, times, strictly)
-        ]
+        results = self._run_checked(outputs, inputs, out, times, strictly)
+        return [result.array() for result in results]
+
+    def _run_cut(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None,
+    ) -> list[Array]:
+        """Run a model in segments: natively as far as earlier runs have noted their course, then
+        segment by segment.
+
+        Args:
+            outputs, inputs, out: the arguments of ``run``.
+        """
+        from vtensor.runtime.segments import feeds_are_noted
+
+        workspace, chain, course = self.workspace, self._chain, None
+        if workspace.full:
+            self._chain = None  # it keeps plans in memory
+        elif not out and not feeds_are_noted():
+            if chain is None or chain.full or chain.outputs != outputs:
+                chain = Chain(outputs, [port.name for port in self.inputs], workspace.lanes)
+                self._chain = chain
+            arrays, done = chain.run(inputs)
+            if arrays is not None:
+                self._has_run(*chain.last_run(done))
+                return arrays
+            course = Course(chain, done)
+        if (other := self._overridden(inputs)) is not None:
+            arrays = other.run(outputs, inputs, out)
+            self._adopt_last_run(other)
+            return arrays
+        results = self._run_checked(outputs, inputs, out, None, course=course)
+        return [result.array() for result in results]
+
+    def run_on(
+        self, outputs: Sequence[str], inputs: Mapping[str, Array], course: Course
+    ) -> list[Array]:
+        """Run the network as a part of a model, and note in the course of its run what runs.
+
+        Args:
+            outputs: the names of the wanted outputs.
+            inputs: the arrays, by name.
+            course: the course of the model's run.
+        """
+        segments = self._segments
+        if segments is not None and {port.name for port in self.outputs}.issuperset(outputs):
+            values = segments.run(outputs, inputs, self.inputs, course)
+            return [values[name] for name in outputs]
+        results = course.outputs_of(self, outputs)
+        if results is None:
+            results = self.run(outputs, inputs)
+            course.ran(self, self._direct, outputs, inputs, results)
+        return results
+
+    def note_run(self, last: LastRun) -> None:
+        """Record a run in which Python took no part as the last run."""
+        self._thread.last_run = last
 
     def _run_directly(
         self, plans: PlanStore, outputs: Sequence[str] | None, inputs: Mapping[str, object]
@@ -475,6 +536,7 @@ class Runner:
         out: Mapping[str, object] | None,
         times: Array | None,
         strictly: bool = False,
+        course: Course | None = None,
     ) -> list[Result]:
         """Check the arrays, find or make the plan, run it, and return the outputs.
 
@@ -484,6 +546,7 @@ class Runner:
         Args:
             outputs, inputs, out, times: the arguments of ``run``.
             strictly: True runs the strict plan at once.
+            course: notes the course of a run in segments; None notes nothing.
         """
         if self._segments is None:
             try:
@@ -493,7 +556,7 @@ class Runner:
             except SegmentsNeededError as error:
                 self._cut(error)
         if self._segments is not None:
-            return self._run_segments(self._segments, outputs, inputs, out)
+            return self._run_segments(self._segments, outputs, inputs, out, course)
         return (
             self._run_checked(outputs, inputs, out, None, strictly=True)
             if results is None
@@ -545,12 +608,14 @@ class Runner:
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
+        course: Course | None,
     ) -> list[Result]:
         """Check the arrays, run the segments, and return the outputs.
 
         Args:
             segments: the model's parts.
             outputs, inputs, out: the arguments of ``run``.
+            course: notes the course of the run; None notes nothing.
         """
         wanted = self.open().source.wanted(outputs)
         check_names(inputs, self.inputs)
@@ -558,21 +623,31 @@ class Runner:
         into = check_out(out, self.outputs, wanted)
         known = [port.name for port in self.outputs]
         with self._released_if_closed():
-            if not {*known, *segments.values}.issuperset(wanted):
-                segments.run(known, arrays, self.inputs)  # then the values of all parts are known
-                if unknown := [name for name in wanted if name not in {*known, *segments.values}]:
+            inner = {*wanted}.difference(known)
+            if inner and not inner.issubset(segments.values):
+                course = None
+                segments.run(known, arrays, self.inputs, None)  # then all values are known
+                if unknown := [
+                    name for name in wanted if name in inner.difference(segments.values)
+                ]:
                     raise no_output(unknown, known)
-            values = segments.run(wanted, arrays, self.inputs)
+            if course is not None:
+                course.begin(arrays)
+            values = segments.run(wanted, arrays, self.inputs, course)
         ran = (runner for runner in reversed(self.parts) if runner.last_run is not None)
         if (last := next(ran, None)) is not None:
             self._adopt_last_run(last)
-        held, results = [*arrays.values()], list[Result]()
+        held, results, ends = [*arrays.values()], list[Result](), list[tuple[Array, bool]]()
         for name in wanted:  # no output shares memory with an input or another output
             array = values[name]
-            if any(array is other for other in held):
+            copied = any(array is other for other in held)
+            ends.append((array, copied))
+            if copied:
                 array = array.copy()
             held.append(array)
             results.append(handed_on(name, array, into.get(name)))
+        if course is not None:
+            course.ends(ends)
         return results
 
     def repeat(self, turns: Turns) -> Repeated | None:
@@ -740,7 +815,7 @@ class Runner:
         plans, self.plans = self.plans, None
         lingering = [] if plans is None else plans.close()
         others, self._overriding = [*self._overriding.values()], {}
-        segments, self._segments = self._segments, None
+        segments, self._segments, self._chain = self._segments, None, None
         for other in [*others, *(segments.runners if segments is not None else ())]:
             other._close()
         self.workspace = self.workspace.closed()

@@ -25,6 +25,7 @@ from vtensor.storage.inputs import Array, Port
 if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
     from vtensor.frontends.segments import Control, Cut, Kind
+    from vtensor.runtime.execution.chain import Course
 
 Arrays = dict[str, Array]
 
@@ -37,6 +38,11 @@ class PartRunner(Protocol):
 
     def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, object], /) -> list[Array]:
         """Run the part and return its outputs, in order."""
+
+    def run_on(
+        self, outputs: Sequence[str], inputs: Mapping[str, Array], course: Course, /
+    ) -> list[Array]:
+        """Run the part as ``run`` does, in a run of the model whose course is noted."""
 
     def repeat(self, turns: Turns) -> Repeated | None:
         """Run the part turn after turn by the plan of its last run; None if that does not fit."""
@@ -83,6 +89,10 @@ class Segments:
         self._rest: PartRunner | None = None
         #: The name of the rest; empty if it is all of the model.
         self._rest_name = "rest" if self._first is not None or self._controls else ""
+        #: The types of the model's inputs and of the first part's outputs; of the first run.
+        self._kinds: dict[str, Kind] = {}
+        #: Names of the values that the parts after the first compute.
+        self._later = {*parts.rest, *(name for row in parts.controls for name in row.outputs)}
 
     @property
     def runners(self) -> Iterator[PartRunner]:
@@ -101,24 +111,35 @@ class Segments:
         made = [control.control.outputs for control in self._controls]
         return [*dict.fromkeys(name for names in (*parts, *made) for name in names if name)]
 
-    def run(self, wanted: Sequence[str], inputs: Arrays, ports: Iterable[Port]) -> Arrays:
+    def run(
+        self,
+        wanted: Sequence[str],
+        inputs: Mapping[str, Array],
+        ports: Iterable[Port],
+        course: Course | None,
+    ) -> Arrays:
         """Run the parts and return at least the values ``wanted``, by name.
 
         Args:
             wanted: names of values.
             inputs: the arrays of all inputs.
             ports: the inputs' ports.
+            course: notes which parts run; None notes nothing.
         """
-        values, kinds = dict(inputs), {port.name: _kind_of(port) for port in ports}
+        values, kinds = dict(inputs), self._kinds
         missing = dict.fromkeys(wanted)
+        if not kinds:
+            known = [*ports, *(self._first.outputs if self._first is not None else ())]
+            self._kinds = kinds = {port.name: _kind_of(port) for port in known}
         if self._first is not None:
-            outputs = {port.name: port for port in self._first.outputs}
-            inner = {*self._first.values}.difference(outputs, values)
-            asked = [*outputs, *(name for name in missing if name in inner)]
-            values |= _run(self._first, asked, values)
-            kinds |= {name: _kind_of(port) for name, port in outputs.items()}
+            asked = [port.name for port in self._first.outputs]
+            inner = missing.keys() - self._later - values.keys() - {*asked}
+            if inner:
+                inner.intersection_update(self._first.values)
+                asked += [name for name in missing if name in inner]
+            values |= _run(self._first, asked, values, course)
         for control in self._controls:
-            values |= control.run(values, kinds)
+            values |= control.run(values, kinds, course)
         remaining = [name for name in missing if name not in values]
         if remaining:
             if self._rest is None:
@@ -127,14 +148,23 @@ class Segments:
                 with self._making.here:
                     rest = self._parts.rest_of(live)
                     self._rest = self._rest or self._runner_of(rest, self._rest_name)
-            values |= _run(self._rest, remaining, values)
+            values |= _run(self._rest, remaining, values, course)
         return values
 
 
-def _run(runner: PartRunner, outputs: Sequence[str], values: Mapping[str, Array]) -> Arrays:
+def _run(
+    runner: PartRunner,
+    outputs: Sequence[str],
+    values: Mapping[str, Array],
+    course: Course | None,
+) -> Arrays:
     """Run a part on the values that it reads, and return its outputs by name."""
     inputs = {port.name: values[port.name] for port in runner.inputs}
-    return dict(zip(outputs, run_part(runner, outputs, inputs), strict=True))
+    if course is None:
+        results = run_part(runner, outputs, inputs)
+    else:
+        results = runner.run_on(outputs, inputs, course)
+    return dict(zip(outputs, results, strict=True))
 
 
 def run_part(
@@ -144,6 +174,11 @@ def run_part(
     if (feeds := _FEEDS.get()) is not None:
         feeds.setdefault(runner, (outputs, inputs))
     return runner.run(outputs, inputs)
+
+
+def feeds_are_noted() -> bool:
+    """Return whether a call of ``feeds_of`` notes the feeds of parts."""
+    return _FEEDS.get() is not None
 
 
 def feeds_of(run: Callable[[], object]) -> Feeds:
@@ -200,16 +235,21 @@ class _Branch:
         self._named = control.outputs
         self._making = OwnLock()
 
-    def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
+    def run(
+        self, values: Mapping[str, Array], kinds: Mapping[str, Kind], course: Course | None
+    ) -> Arrays:
         """Run the node and return its outputs by name.
 
         Args:
             values: the values that exist, by name.
             kinds: the types of those of them whose rank is known.
+            course: notes which parts run; None notes nothing.
         """
         [condition] = self.given(values)
+        if course is not None:
+            course.asks(condition)
         chosen = "then_branch" if self.number(condition, "condition") else "else_branch"
-        results = self.results(chosen, self.outer(chosen, values), kinds)
+        results = self.results(chosen, self.outer(chosen, values), kinds, course)
         return self.named(results)
 
     def given(self, values: Mapping[str, Array]) -> list[Array | None]:
@@ -243,13 +283,20 @@ class _Branch:
         """Return the outer values that one of the node's graphs reads, by name."""
         return {name: values[name] for name in self._captured[attribute]}
 
-    def results(self, attribute: str, inputs: Arrays, kinds: Mapping[str, Kind]) -> list[Array]:
+    def results(
+        self,
+        attribute: str,
+        inputs: Arrays,
+        kinds: Mapping[str, Kind],
+        course: Course | None = None,
+    ) -> list[Array]:
         """Run one of the node's graphs and return its outputs, in order.
 
         Args:
             attribute: the attribute that holds the graph.
             inputs: the values of the graph's own inputs, and its outer values, by name.
             kinds: the types of those outer values whose rank is known.
+            course: notes which parts run; None notes nothing.
         """
         passed, outputs = self.passed[attribute], self.outputs[attribute]
         computed = self.computed[attribute]
@@ -266,7 +313,7 @@ class _Branch:
                     name = f"{self.control.node.name}.{attribute}"
                     runner = self._runner_of(self.control.body(attribute, types), name)
                     self.runners[attribute] = runner
-        results = _run(runner, computed, inputs)
+        results = _run(runner, computed, inputs, course)
         return [inputs[passed[n]] if n in passed else results[n] for n in outputs]
 
 
@@ -290,12 +337,16 @@ class _Loop(_Branch):
         self.ranks = [len(value.type.tensor_type.shape.dim) for value in inputs[: self.ahead]]
         self._carried = dict[int, Carried | None]()
 
-    def run(self, values: Mapping[str, Array], kinds: Mapping[str, Kind]) -> Arrays:
+    def run(
+        self, values: Mapping[str, Array], kinds: Mapping[str, Kind], course: Course | None
+    ) -> Arrays:
         """Run the loop and return its outputs by name; the arguments are those of a branch.
 
         Raises:
             BudgetError: the values that its outputs stack take more than ``max_bytes``.
         """
+        if course is not None:
+            course.stop()
         limit, condition, states, scanned = self.begin(self.given(values))
         begin, end, carried = self.ahead, self.heads + len(states), self.carried(len(states))
         names, outer = self.names, self.outer("body", values)

@@ -31,6 +31,9 @@ class DirectRequest:
         every: True if ``names`` are all outputs of the network.
         inputs, outputs: the inputs of the plan, and the wanted outputs, in order.
         known: the inputs whose values decide sizes, each with the bytes that the plan is made for.
+
+    Attributes:
+        requests: the native requests by lane, as far as runs have made them.
     """
 
     def __init__(
@@ -55,8 +58,8 @@ class DirectRequest:
             (output.binding - len(inputs), output.dtype, output.presented, strides(output))
             for output in outputs
         ]
-        self._known, self._lanes = known, plan.lanes
-        self._requests: dict[Lane, Request] = {}
+        self.known, self._lanes = known, plan.lanes
+        self.requests: dict[Lane, Request] = {}
         # The errors after which the general path repeats the run. Exceptions of signal handlers,
         # which may be of any kind, are not among them.
         self._failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy
@@ -80,7 +83,7 @@ class DirectRequest:
             return None  # the run has to queue
         try:
             lanes.runs[run] = lane
-            request = self._requests.get(lane) or self._request(lane)
+            request = self.requests.get(lane) or self._request(lane)
             return request.run(names, arrays)
         except (*self._failures, MemoryError):
             return None  # the general path repeats the run and names the fault
@@ -103,9 +106,9 @@ class DirectRequest:
             np.ndarray,
             np.empty,
             np.dtype(np.uint8),
-            self._known,
+            self.known,
         )
-        return self._requests.setdefault(lane, request)
+        return self.requests.setdefault(lane, request)
 
 
 def strides(output: FastOutput) -> tuple[int, ...]:

@@ -1,0 +1,198 @@
+"""Runs of models in segments that no Python leads from one segment to the next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+import numpy as np
+import pytest
+
+from tests.frontends.support import Array, f32, model, same_as_runtime
+from vtensor import Session
+from vtensor.errors import InputError, SessionClosedError
+from vtensor.runtime.execution import chain
+
+BRANCH = """If(c) < then_branch = t () => (float[n, 4] p) { p = Exp(x) },
+    else_branch = e () => (float[n, 4] q) { q = Neg(x) } >"""
+NONE = "<float none = {0}, float[4] two = {2, 2, 2, 2}>"
+
+#: Models by name. A model in braces decides what runs by the sum of x.
+MODELS = {
+    "branch": f"""g (float[n, 4] x) => (float[n, 4] y) {NONE} {{
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) b = {BRANCH} y = Mul(b, two) }}""",
+    "branch that passes": f"""g (float[n, 4] x) => (float[n, 4] y, float[n, 4] z) {NONE} {{
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) h = Mul(x, two)
+        y = If(c) < then_branch = t () => (float[n, 4] p) {{ p = Identity(x) }},
+            else_branch = e () => (float[n, 4] q) {{ q = Identity(h) }} >
+        z = Sub(y, two) }}""",
+    "found": f"""g (float[n, 4] x) => (float[k] y) {NONE} {{
+        f = Floor(x) i = NonZero(f) t = Transpose(i) y = GatherND(x, t) }}""",
+    "branch, then found, twice": f"""g (float[n, 4] x) => (float[j] y, int64[2, k] i) {NONE} {{
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) b = {BRANCH} f = Floor(b)
+        i = NonZero(f) t = Transpose(i) a = GatherND(b, t) d = Floor(a) h = NonZero(d)
+        u = Transpose(h) y = GatherND(a, u) }}""",
+    "condition is an input": f"""g (float[n, 4] x, bool c) => (float[n, 4] y) {{
+        b = {BRANCH} y = Abs(b) }}""",
+}
+
+
+def feed(name: str, rows: int, sign: int) -> dict[str, Array]:
+    """Return the inputs of a model, given the rows of x and the sign of its sum."""
+    x = sign * np.abs(f32(rows, 4, seed=rows))
+    return {"x": x, "c": np.array(sign > 0)} if "input" in name else {"x": x}
+
+
+FEEDS = [(rows, sign) for rows in (1, 3) for sign in (1, -1)]
+
+
+def functions(session: Session, inputs: Mapping[str, Array]) -> list[str]:
+    """Return the Python functions that a run enters."""
+    entered = list[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            entered.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        session.run(None, inputs)
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_known_courses_run_without_python_between_segments(name: str) -> None:
+    proto = model(MODELS[name])
+    with Session(proto, deterministic=True, cache_dir=None) as session:
+        for _ in range(5):
+            for rows, sign in FEEDS:
+                same_as_runtime(session, proto, feed(name, rows, sign))
+        for rows, sign in FEEDS:
+            entered = functions(session, feed(name, rows, sign))
+            assert not [row for row in entered if row.startswith(("Segments.", "_Branch."))]
+            assert len(entered) <= 25
+            plan = session.plan
+            session.run(None, feed(name, rows, -sign))
+            session.run(None, feed(name, rows, sign))
+            assert session.plan is plan
+        for rows, sign in [(2, 1), (3, -1), (2, -1)]:  # some are new
+            same_as_runtime(session, proto, feed(name, rows, sign))
+
+
+def test_new_values_leave_a_course_where_they_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = model(MODELS["branch, then found, twice"])
+    ran = list[int]()
+    run = chain.Chain.run
+
+    def noted(self: chain.Chain, arrays: object) -> tuple[list[Array] | None, chain.Done]:
+        outputs, done = run(self, arrays)
+        ran.append(len(done))
+        return outputs, done
+
+    monkeypatch.setattr(chain.Chain, "run", noted)
+    with Session(proto, deterministic=True, cache_dir=None) as session:
+        x = np.abs(f32(5, 4)) + 1
+        for _ in range(5):
+            same_as_runtime(session, proto, {"x": x})
+        whole = ran[-1]
+        assert whole >= 4
+        x[0, 0] = -0.5  # another number of elements is found in the branch's output
+        same_as_runtime(session, proto, {"x": x})
+        assert 0 < ran[-1] < whole
+
+
+def test_outputs_share_no_memory() -> None:
+    proto = model(MODELS["branch that passes"])
+    with Session(proto, deterministic=True, cache_dir=None) as session:
+        for _ in range(6):
+            inputs = feed("", 3, 1)
+            before = inputs["x"].copy()
+            passed, other = session.run(None, inputs)
+            assert not np.may_share_memory(passed, inputs["x"])
+            passed[...] = other[...] = 7
+            np.testing.assert_array_equal(inputs["x"], before)
+
+
+def test_one_array_for_two_inputs_says_nothing_of_others() -> None:
+    text = f"""g (float[n, 4] x, float[n, 4] z) => (float[n, 4] y) {NONE} {{
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) b = {BRANCH} y = Sub(b, z) }}"""
+    proto = model(text)
+    with Session(proto, deterministic=True, cache_dir=None) as session:
+        x, z = np.abs(f32(3, 4)), f32(3, 4, seed=1)
+        for other in [x] * 5 + [z] * 5 + [x]:
+            same_as_runtime(session, proto, {"x": x, "z": other})
+
+
+def test_wrong_inputs_and_other_outputs() -> None:
+    proto = model(MODELS["branch"])
+    with Session(proto, deterministic=True, cache_dir=None) as session:
+        inputs = feed("", 3, 1)
+        for _ in range(6):
+            [expected] = session.run(["y"], inputs)
+        wrong: list[dict[str, object]] = [
+            {},
+            {"x": inputs["x"][:, :3]},
+            {"x": inputs["x"].astype(np.float64)},
+            {"x": inputs["x"], "z": 1},
+            {"z": inputs["x"]},
+        ]
+        for other in wrong:
+            with pytest.raises(InputError):
+                session.run(["y"], other)
+        strange = [inputs["x"].tolist(), np.asfortranarray(inputs["x"]), inputs["x"][::1]]
+        for x in strange:
+            np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], expected)
+        b, y = session.run(["b", "y"], inputs)
+        np.testing.assert_array_equal(b * 2, y)
+        out = np.zeros_like(expected)
+        assert session.run(None, inputs, out={"y": out})[0] is out
+        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(session.run(["y"], inputs)[0], expected)
+    with pytest.raises(SessionClosedError):
+        session.run(["y"], inputs)
+
+
+def test_an_error_in_a_known_course_names_its_node() -> None:
+    text = f"""g (float[n, 4] x, int64[1] at) => (float[1, 4] y) {NONE} {{
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) b = {BRANCH} y = Gather(b, at) }}"""
+    with Session(model(text), deterministic=True, cache_dir=None) as session:
+        for at in [1] * 6 + [9, 2]:
+            inputs = {**feed("", 3, 1), "at": np.array([at])}
+            if at == 9:
+                with pytest.raises(InputError, match="Gather"):
+                    session.run(None, inputs)
+            else:
+                np.testing.assert_allclose(
+                    session.run(None, inputs)[0], np.exp(inputs["x"][at : at + 1]), 1e-6
+                )
+
+
+def test_a_chain_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "MOST_LINKS", 6)
+    proto = model(MODELS["branch"])
+    with Session(proto, deterministic=True, cache_dir=None) as session:
+        longest = 0
+        for rows in [1, 2, 3, 4] * 5:
+            same_as_runtime(session, proto, feed("", rows, 1))
+            held = session._runner._chain
+            longest = max(longest, 0 if held is None else len(held.native))
+        assert 3 <= longest <= 6
+
+
+def test_threads_and_streams_share_courses() -> None:
+    proto = model(MODELS["branch, then found, twice"])
+    for streams in (1, 2):
+        with Session(
+            proto, threads=2, streams=streams, deterministic=True, cache_dir=None
+        ) as session:
+            feeds = [feed("", rows, sign) for rows, sign in FEEDS]
+            expected = [session.run(None, inputs) for inputs in feeds]
+            with ThreadPoolExecutor(4) as pool:
+                answers = [pool.submit(session.run, None, feeds[i % 4]) for i in range(200)]
+                for i, answer in enumerate(answers):
+                    for array, other in zip(answer.result(), expected[i % 4], strict=True):
+                        np.testing.assert_array_equal(array, other)
