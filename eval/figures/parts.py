@@ -59,6 +59,16 @@ def off(row: Row) -> float:
     return round(abs(float(parts) - float(median)), 6)
 
 
+def holds(row: Row) -> bool:
+    """Return whether the sum of a row's parts is in the 95 % interval of the difference.
+
+    >>> holds({"parts_ns": {"gaps": 2.0}, "before_ns": 100.0, "ratio": [1.03, 1.0, 1.1]})
+    True
+    """
+    _, low, high = row["ratio"]
+    return bool(low <= 1 + sum(row["parts_ns"].values()) / row["before_ns"] <= high)
+
+
 def cells(store: Store, cap: str, mix: str | None = None) -> list[Row]:
     """Return the rows of the paper's passes under a cap; of one mix, or of all."""
     rows = store.table(NAME, KEY).rows(cap=cap, level=PAPERS)
@@ -97,7 +107,10 @@ def _reason(row: Row) -> str:
         return ""
     slower = ", ".join(_kernel(kernel) for kernel in row["slower"][:4])
     low, high = (percent(end - 1) for end in row["ratio"][1:])
-    return f"- {row['network']}, {row['level']}, by {low} to {high}: {slower or 'no one kernel'}"
+    text = f"- {row['network']}, {row['level']}, by {low} to {high}: {slower or 'no one kernel'}"
+    if not any(row["parts_ns"][part] for part in ("conversions gone", "conversions new")):
+        text += "; it converts what the baseline does, so layouts do not explain the difference"
+    return text
 
 
 def _kernel(kernel: Mapping[str, object]) -> str:

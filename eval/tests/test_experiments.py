@@ -344,6 +344,28 @@ def test_the_first_page_says_what_conversions_are_worth(tmp_path: Path) -> None:
     assert verdicts == ["**confirmed**", "**refuted**", "**refuted**", "**confirmed**"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "ratio", "parts_ns", "verdicts"),
+    [
+        (1, [1.1, 1.05, 1.2], 10.0, ["refuted", "confirmed"]),
+        (60, [1.1, 1.05, 1.2], 10.0, ["not shown", "confirmed"]),  # one or two are so by chance
+        (1, [1.0, 0.9, 1.1], 5.0, ["not shown", "not shown"]),
+        (1, [1.0, 0.99, 1.01], 5.0, ["confirmed", "refuted"]),
+    ],
+)
+def test_verdicts_on_what_was_expected(
+    tmp_path: Path, cells: int, ratio: list[float], parts_ns: float, verdicts: list[str]
+) -> None:
+    store = Store(tmp_path, {"when": "now"})
+    row = {"mix": "onednn", "level": "ewo", "threads": 2, "cap": "sse41", "before_ns": 100.0}
+    row |= {"after_ns": 100.0, "converting_ns": [1.0, 0.0]}
+    equal = {"ratio": [1.0, 0.99, 1.01], "parts_ns": {"gaps": 0.0}}
+    rows = [{**row, **equal, "network": f"other{i}"} for i in range(1, cells)]
+    rows.append({**row, "network": "vgg19", "ratio": ratio, "parts_ns": {"gaps": parts_ns}})
+    store.table("parts", PARTS_KEY).add(rows)
+    assert [line[2] for line in claims.expectations(store)][2:] == [f"**{v}**" for v in verdicts]
+
+
 def test_sections_fit_into_the_time() -> None:
     assert sum(report.SECTIONS.values()) <= MINUTES
     assert [*map(report.minutes, report.experiments())] == [*report.SECTIONS.values()]
