@@ -317,7 +317,7 @@ def gained(folder: Path = RESULTS) -> str:
         return ""
     low, high = mean_interval(ours)
     text = (
-        "What does removing conversions gain by itself? With the same kernels, the twelve networks"
+        "What do better layouts gain by themselves? With the same kernels, the twelve networks"
         f" take {percent(fmean(ours))} less time in the mean in the paper's setting (SSE4.1,"
         " TensorFlow 1.14's libraries; 95 % interval"
         f" {percent(low)} to {percent(high)})"

@@ -164,7 +164,9 @@ def batches(store: Store, cap: str) -> Verdict:
     ]
     if not rows:
         return NOT_MEASURED
-    why = "Conversions and kernels grow alike with the batch, so that the share of neither changes."
+    why = (
+        "What has no gain at batch 1 gets none: conversions and kernels grow alike with the batch."
+    )
     return _all_gain({f"{name} at {size}": gained for name, size, gained in rows}, why)
 
 
@@ -225,7 +227,7 @@ def _all_gain(found: Mapping[str, Gain], why: str) -> Verdict:
     """
     lost = [name for name, gained in found.items() if gained.high < 0]
     above = sum(gained.low > 0 for gained in found.values())
-    mean = percent(fmean(gained.mean for gained in found.values()))
+    mean = percent(fmean(gained.median for gained in found.values()))
     text = f"{above} of {len(found)} gains are above 0 with 95 % confidence, the mean is {mean}"
     if lost:
         return Verdict(False, f"{text}; slower: {', '.join(lost)}", why)
@@ -245,7 +247,8 @@ def lines_of_code(store: Store) -> Verdict:
     mean = percent(fmean(shares.values()))
     low, high = mean_interval([*shares.values()])
     more = ", ".join(name for name, share in shares.items() if share < 0)
-    text = f"{mean} ({percent(low)} to {percent(high)}) beside TensorFlow 1.14's; more: {more}"
+    text = f"{mean} in the mean (95 % interval {percent(low)} to {percent(high)}) beside"
+    text += f" TensorFlow 1.14's; more: {more}"
     why = (
         "The count is the paper's; the languages are not, as ours are Python and theirs C++. Beside"
         f" the same operators in Python that handle layouts, the file of one is {percent(file)}"
@@ -274,7 +277,9 @@ def taken_by_conversions(store: Store) -> Verdict:
         return NOT_MEASURED
     low, high = TAKEN
     inside = sum(low <= share <= high for share in shares)
-    text = f"in {inside} of {len(shares)} cells; the mean is {percent(fmean(shares))},"
+    text = (
+        f"in {inside} of {len(shares)} cells of the networks; the mean is {percent(fmean(shares))},"
+    )
     text += f" the most {percent(max(shares))}"
     why = (
         "Few values pass from one library to the other, and at AVX2 both libraries prefer channels"
@@ -291,7 +296,8 @@ def kept_by_vtensor(store: Store) -> Verdict:
         return NOT_MEASURED
     good = sum(share <= KEPT for share in kept)
     whole = sum(after for _, after in found) / sum(before for before, _ in found)
-    text = f"in {good} of {len(kept)} cells; of the time of all, {percent(whole)} is left"
+    text = f"in {good} of {len(kept)} cells of the networks; of the time of all,"
+    text += f" {percent(whole)} is left"
     why = "Conversions of inputs and outputs stay; some networks have few others."
     return Verdict(good == len(kept), text, why if good < len(kept) else "")
 

@@ -119,7 +119,7 @@ def when(rows: Sequence[Row]) -> str:
         kinds = dict.fromkeys(row["kind"] for row in much)
         left = [row["after"]["share"][0] / row["before"]["share"][0] for row in much]
         text = f"at least {percent(WORTH, 0)} of the baseline's run in {len(much)} of"
-        text += f" {len(inner)} settings"
+        text += f" {len(inner)} settings of small networks of one kind"
         if much:
             text += f" ({', '.join(kinds)}), of which VTensor keeps {percent(max(left), 0)} at most"
         ends = " to ".join(map(_place, (order[0], order[-1])))

@@ -337,7 +337,8 @@ def test_the_first_page_says_what_conversions_are_worth(tmp_path: Path) -> None:
         "4.0 % (vgg19) to 16.0 % (resnet50) of the baseline's run, 10.0 % in the mean",
         "A run converts vgg19 50 times",
         "Of all 50 conversions the resolver alone leaves 2",
-        "at least 5 % of the baseline's run in 1 of 2 settings (pooling), of which VTensor keeps",
+        "at least 5 % of the baseline's run in 1 of 2 settings of small networks of one kind "
+        "(pooling), of which VTensor keeps",
     ):
         assert part in text
     verdicts = [row[2] for row in claims.expectations(store)]
