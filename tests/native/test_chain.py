@@ -30,14 +30,20 @@ class Twice:
 
 def chain_of(*requests: Twice) -> Chain:
     """Return links one after the other as long as sums are small, and an end."""
-    chain = Chain(["x"], (ValueError,))
+    chain = Chain(["x"], (ValueError,), np.ndarray)
     at, source, asked, seen = 0, (-1, 0), [((-1, 0), False)], [X]
     for depth, request in enumerate(requests):
         feeds = [("x", source)]
-        at = chain.link(at, asked, seen, {LANE: request}, ["y", "large"], feeds)
+        at = chain.link(at, asked, seen, {LANE: request}, ["y", "large"], feeds, f"part {depth}")
         source, asked, seen = (depth, 0), [((depth, 1), True)], [np.array(False)]
     chain.end(at, asked, seen, [(source, False), ((-1, 0), True)])
     return chain
+
+
+def ran(chain: Chain, arrays: dict[str, object], lane: object = LANE) -> tuple[list[int], Any]:
+    """Return the numbers of the links that run, and the outputs of the chain."""
+    links, outputs = chain.run(arrays, lane)
+    return [number for number, _, _ in links], outputs
 
 
 def test_a_chain_runs_until_values_decide_otherwise() -> None:
@@ -45,48 +51,78 @@ def test_a_chain_runs_until_values_decide_otherwise() -> None:
     chain = chain_of(first, second)
     assert len(chain) == 3
     x = np.array([0.0, 1.0, 0.5])
-    links, values, outputs = chain.run({"x": x}, LANE)
-    assert links == [1, 2]
+    links, outputs = chain.run({"x": x}, LANE)
+    assert [owner for _, owner, _ in links] == ["part 0", "part 1"]
     assert outputs is not None
-    assert outputs[0] is values[1][0]
+    assert outputs[0] is links[1][2][0]
     assert outputs[1] is not x
     np.testing.assert_array_equal(outputs[1], x)
     np.testing.assert_array_equal(outputs[0], x * 4)
-    links, values, outputs = chain.run({"x": x + 2}, LANE)  # large already after the first link
-    assert (links, len(values), outputs) == ([1], 1, None)
+    links, outputs = chain.run({"x": x + 2}, LANE)  # large already after the first link
+    assert (len(links), outputs) == (1, None)
     assert (first.runs, second.runs) == (2, 1)
 
 
 @pytest.mark.parametrize(
     "arrays",
-    [{}, {"x": X, "z": X}, {"z": X}, {"x": [1.0]}, {"x": X[:2]}, {"x": X[::2]}, {"x": X > 0}],
+    [
+        {},
+        {"x": X, "z": X},
+        {"z": X},
+        {"x": [1.0]},
+        {"x": X[:2]},
+        {"x": X[::2]},
+        {"x": X > 0},
+        {"x": X.astype(">f8")},
+        {"x": X.view(np.recarray)},
+        {"x": np.float64(1)},
+    ],
 )
 def test_other_inputs_run_nothing(arrays: dict[str, object]) -> None:
     request = Twice()
-    assert chain_of(request).run(arrays, LANE) == ([], [], None)
+    assert chain_of(request).run(arrays, LANE) == ([], None)
     assert not request.runs
 
 
 @pytest.mark.parametrize("answer", [None, False, (), [], [X]])
 def test_a_request_that_answers_no_outputs_ends_the_run(answer: object) -> None:
     small = X / 8
-    assert chain_of(Twice(), Twice(answer=answer)).run({"x": small}, LANE)[::2] == ([1], None)
-    assert chain_of(Twice()).run({"x": small}, object()) == ([], [], None)  # another lane
+    first, second = Twice(), Twice(answer=answer)
+    links, outputs = chain_of(first, second).run({"x": small}, LANE)
+    assert (len(links), outputs) == (1, None)
+    assert chain_of(Twice()).run({"x": small}, object()) == ([], None)  # another lane
 
 
 def test_errors_of_requests() -> None:
-    assert chain_of(Twice(ValueError("known"))).run({"x": X}, LANE) == ([], [], None)
+    assert chain_of(Twice(ValueError("known"))).run({"x": X}, LANE) == ([], None)
     with pytest.raises(KeyboardInterrupt):
         chain_of(Twice(KeyboardInterrupt())).run({"x": X}, LANE)
 
 
 def test_what_is_asked_may_change() -> None:
-    chain = chain_of(Twice(), Twice())
-    small = X / 8
-    link = chain.link(1, [], [], {LANE: Twice()}, ["y", "large"], [("x", (0, 0))])
-    assert chain.run({"x": small}, LANE)[0] == [1, link]  # the other link is forgotten
-    assert chain.link(1, [], [], {}, [], []) > link
-    assert chain.run({"x": small}, LANE)[0] == [1]
+    chain, small = chain_of(Twice(), Twice()), X / 8
+    [first, second], _ = ran(chain, {"x": small})
+    requests, feeds = {LANE: Twice()}, [("x", (0, 0))]
+    link = chain.link(first, [], [], requests, ["y", "large"], feeds, None)
+    assert ran(chain, {"x": small}) == ([first, link], None)  # the second link is forgotten
+    assert chain.link(first, [], [], requests, ["y", "large"], feeds, None) == link  # it exists
+    other = chain.link(first, [], [], {}, [], [], None)
+    assert other not in (first, second, link)
+    assert ran(chain, {"x": small}) == ([first], None)
+
+
+def test_each_value_decides_by_itself() -> None:
+    chain, source = Chain(["a", "b"], (), np.ndarray), [(-1, 0), (-1, 1)]
+    yes, no = np.array(True), np.array(False)
+    for a, b in ((yes, yes), (yes, no)):
+        asked = [(each, True) for each in source]
+        chain.end(0, asked, [a, b], [((-1, int(b.item())), False)])
+    chain.end(0, [(source[0], True)], [no], [((-1, 0), True)])  # b does not count here
+    for a, b in ((yes, yes), (yes, no), (no, yes), (no, no)):
+        _, outputs = chain.run({"a": a, "b": b}, LANE)
+        assert outputs is not None
+        assert outputs[0] is (b if a is yes and b is yes else a) or a is no
+    assert len(chain) == 3
 
 
 @pytest.mark.parametrize(
@@ -102,6 +138,7 @@ def test_what_is_asked_may_change() -> None:
         (2, [((1, 0), True)], [], []),
         (2, [((1, 0), True)], [X[::2]], []),
         (2, [((1, 0), True)], [[1.0]], []),
+        (2, [((1, 0), True)] * 2, [X, X[::2]], []),
         (2, [], [], [("x", (2, 0))]),
         (2, [], [], [("x", (0, 2))]),
     ],
@@ -109,7 +146,7 @@ def test_what_is_asked_may_change() -> None:
 def test_refusals(after: int, asked: Any, seen: Any, feeds: Any) -> None:
     chain = chain_of(Twice(), Twice())
     with pytest.raises(ValueError, match=r"link|value"):
-        chain.link(after, asked, seen, {}, [], feeds)
+        chain.link(after, asked, seen, {}, [], feeds, None)
     with pytest.raises(ValueError, match=r"link|value"):
         chain.end(after, asked, seen, [(source, False) for _, source in feeds])
     assert len(chain) == 3

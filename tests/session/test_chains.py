@@ -19,7 +19,7 @@ BRANCH = """If(c) < then_branch = t () => (float[n, 4] p) { p = Exp(x) },
     else_branch = e () => (float[n, 4] q) { q = Neg(x) } >"""
 NONE = "<float none = {0}, float[4] two = {2, 2, 2, 2}>"
 
-#: Models by name. A model in braces decides what runs by the sum of x.
+#: Models by name; the sum of x decides what runs.
 MODELS = {
     "branch": f"""g (float[n, 4] x) => (float[n, 4] y) {NONE} {{
         s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) b = {BRANCH} y = Mul(b, two) }}""",
@@ -34,15 +34,18 @@ MODELS = {
         s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) b = {BRANCH} f = Floor(b)
         i = NonZero(f) t = Transpose(i) a = GatherND(b, t) d = Floor(a) h = NonZero(d)
         u = Transpose(h) y = GatherND(a, u) }}""",
-    "condition is an input": f"""g (float[n, 4] x, bool c) => (float[n, 4] y) {{
-        b = {BRANCH} y = Abs(b) }}""",
+    "two branches": f"""g (float[n, 4] x) => (float[n, 4] y) {NONE} {{
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) d = Less(s, none)
+        b = If(c) < then_branch = t () => (float[n, 4] p) {{ p = Identity(x) }},
+            else_branch = e () => (float[n, 4] q) {{ q = Neg(x) }} >
+        y = If(d) < then_branch = u () => (float[n, 4] v) {{ v = Abs(b) }},
+            else_branch = f () => (float[n, 4] w) {{ w = Exp(b) }} > }}""",
 }
 
 
-def feed(name: str, rows: int, sign: int) -> dict[str, Array]:
-    """Return the inputs of a model, given the rows of x and the sign of its sum."""
-    x = sign * np.abs(f32(rows, 4, seed=rows))
-    return {"x": x, "c": np.array(sign > 0)} if "input" in name else {"x": x}
+def feed(rows: int, sign: int) -> dict[str, Array]:
+    """Return the input of a model, given the rows of x and the sign of its sum."""
+    return {"x": sign * np.abs(f32(rows, 4, seed=rows))}
 
 
 FEEDS = [(rows, sign) for rows in (1, 3) for sign in (1, -1)]
@@ -70,46 +73,89 @@ def test_known_courses_run_without_python_between_segments(name: str) -> None:
     with Session(proto, deterministic=True, cache_dir=None) as session:
         for _ in range(5):
             for rows, sign in FEEDS:
-                same_as_runtime(session, proto, feed(name, rows, sign))
+                same_as_runtime(session, proto, feed(rows, sign))
         for rows, sign in FEEDS:
-            entered = functions(session, feed(name, rows, sign))
+            assert session._runner._segments is not None
+            entered = functions(session, feed(rows, sign))
             assert not [row for row in entered if row.startswith(("Segments.", "_Branch."))]
             assert len(entered) <= 25
             plan = session.plan
-            session.run(None, feed(name, rows, -sign))
-            session.run(None, feed(name, rows, sign))
+            session.run(None, feed(rows, -sign))
+            session.run(None, feed(rows, sign))
             assert session.plan is plan
         for rows, sign in [(2, 1), (3, -1), (2, -1)]:  # some are new
-            same_as_runtime(session, proto, feed(name, rows, sign))
+            same_as_runtime(session, proto, feed(rows, sign))
 
 
-def test_new_values_leave_a_course_where_they_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    proto = model(MODELS["branch, then found, twice"])
-    ran = list[int]()
-    run = chain.Chain.run
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
+    """For each native run of a chain, whether it came to the end, and after how many links."""
+    rows, run = list[tuple[bool, int]](), chain.Chain.run
 
-    def noted(self: chain.Chain, arrays: object) -> tuple[list[Array] | None, chain.Done]:
+    def noted(self: chain.Chain, arrays: object) -> tuple[list[Array] | None, chain.Done | None]:
         outputs, done = run(self, arrays)
-        ran.append(len(done))
+        rows.append((outputs is not None, len(done or ())))
         return outputs, done
 
     monkeypatch.setattr(chain.Chain, "run", noted)
+    return rows
+
+
+def test_new_values_leave_a_course_where_they_decide(ran: list[tuple[bool, int]]) -> None:
+    proto = model(MODELS["branch, then found, twice"])
     with Session(proto, deterministic=True, cache_dir=None) as session:
         x = np.abs(f32(5, 4)) + 1
         for _ in range(5):
             same_as_runtime(session, proto, {"x": x})
-        whole = ran[-1]
+        ended, whole = ran[-1]
+        assert ended
         assert whole >= 4
         x[0, 0] = -0.5  # another number of elements is found in the branch's output
         same_as_runtime(session, proto, {"x": x})
-        assert 0 < ran[-1] < whole
+        ended, part = ran[-1]
+        assert not ended
+        assert 0 < part < whole
+
+
+def test_courses_settle_for_changing_branches_names_and_layouts(
+    ran: list[tuple[bool, int]],
+) -> None:
+    proto = model(MODELS["two branches"])
+    with Session(proto, deterministic=True, cache_dir=None) as session:
+        names = ["y"]
+        for _ in range(8):
+            for sign in (1, -1):
+                for wanted in (None, names):
+                    ran.clear()
+                    session.run(wanted, feed(3, sign))
+        assert ran[0][0]
+        names[0] = "b"  # the session keeps no list of the caller's
+        b, [y] = feed(3, 1)["x"], session.run(["y"], feed(3, 1))
+        np.testing.assert_array_equal(session.run(names, feed(3, 1))[0], b)
+        np.testing.assert_array_equal(session.run(np.array(["y"]), feed(3, 1))[0], y)  # type: ignore[arg-type]
+
+
+def test_arrays_in_other_orders_and_of_other_types() -> None:
+    text = f"""g (float[n, 4] x, float[n, 4] z) => (float[n, 4] y) {NONE} {{
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, none)
+        y = If(c) < then_branch = t () => (float[n, 4] p) {{ p = Exp(z) }},
+            else_branch = e () => (float[n, 4] q) {{ q = Identity(z) }} > }}"""
+    x, z = np.abs(f32(3, 4)), f32(3, 4, seed=1)
+    with Session(model(text), deterministic=True, cache_dir=None) as session:
+        likes = [z, np.asfortranarray(z), z.view(np.recarray), z.astype(">f4"), z[::1]]
+        for other in [*likes, *[z] * 5, *likes * 2]:
+            for sign, expected in ((1, np.exp(z)), (-1, z)):
+                [y] = session.run(None, {"x": sign * x, "z": other})
+                assert type(y) is np.ndarray
+                assert y.dtype == np.dtype("f4")
+                np.testing.assert_allclose(y, expected, 1e-6)
 
 
 def test_outputs_share_no_memory() -> None:
     proto = model(MODELS["branch that passes"])
     with Session(proto, deterministic=True, cache_dir=None) as session:
         for _ in range(6):
-            inputs = feed("", 3, 1)
+            inputs = feed(3, 1)
             before = inputs["x"].copy()
             passed, other = session.run(None, inputs)
             assert not np.may_share_memory(passed, inputs["x"])
@@ -130,7 +176,7 @@ def test_one_array_for_two_inputs_says_nothing_of_others() -> None:
 def test_wrong_inputs_and_other_outputs() -> None:
     proto = model(MODELS["branch"])
     with Session(proto, deterministic=True, cache_dir=None) as session:
-        inputs = feed("", 3, 1)
+        inputs = feed(3, 1)
         for _ in range(6):
             [expected] = session.run(["y"], inputs)
         wrong: list[dict[str, object]] = [
@@ -161,7 +207,7 @@ def test_an_error_in_a_known_course_names_its_node() -> None:
         s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) b = {BRANCH} y = Gather(b, at) }}"""
     with Session(model(text), deterministic=True, cache_dir=None) as session:
         for at in [1] * 6 + [9, 2]:
-            inputs = {**feed("", 3, 1), "at": np.array([at])}
+            inputs = {**feed(3, 1), "at": np.array([at])}
             if at == 9:
                 with pytest.raises(InputError, match="Gather"):
                     session.run(None, inputs)
@@ -177,8 +223,8 @@ def test_a_chain_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with Session(proto, deterministic=True, cache_dir=None) as session:
         longest = 0
         for rows in [1, 2, 3, 4] * 5:
-            same_as_runtime(session, proto, feed("", rows, 1))
-            held = session._runner._chain
+            same_as_runtime(session, proto, feed(rows, 1))
+            held = session._runner._chains.get(None)
             longest = max(longest, 0 if held is None else len(held.native))
         assert 3 <= longest <= 6
 
@@ -189,7 +235,7 @@ def test_threads_and_streams_share_courses() -> None:
         with Session(
             proto, threads=2, streams=streams, deterministic=True, cache_dir=None
         ) as session:
-            feeds = [feed("", rows, sign) for rows, sign in FEEDS]
+            feeds = [feed(rows, sign) for rows, sign in FEEDS]
             expected = [session.run(None, inputs) for inputs in feeds]
             with ThreadPoolExecutor(4) as pool:
                 answers = [pool.submit(session.run, None, feeds[i % 4]) for i in range(200)]

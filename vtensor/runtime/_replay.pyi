@@ -530,17 +530,18 @@ class Chain:
     Requests one after the other, in one call.
 
     Values that earlier requests have computed decide which one follows: the chain is a tree. A
-    value is given by its source: the index of the link that computes it, from 0 at the begin of
-    the way, and its index among the link's outputs. (-1, i) is input i of the chain.
+    value is given by its source: the index of the link that computes it, from 0 at the start of
+    the path, and its index among the link's outputs. (-1, i) is input i of the chain.
 
     Args:
         inputs: the names of the inputs.
         failures: the exceptions of a request that end a run, so that the caller repeats the
             request.
+        ndarray: NumPy's.
     """
 
     def __init__(
-        self, inputs: Sequence[str], failures: tuple[type[BaseException], ...]
+        self, inputs: Sequence[str], failures: tuple[type[BaseException], ...], ndarray: object
     ) -> None: ...
     def __len__(self) -> int:
         """Return the number of links and ends."""
@@ -553,19 +554,23 @@ class Chain:
         requests: dict[Any, Any],
         names: list[str],
         feeds: Sequence[tuple[str, tuple[int, int]]],
+        owner: object,
     ) -> int:
         """
-        Add a link, or replace one, and return its number.
+        Add a link, or replace another one, and return its number.
+
+        If the link exists, it stays, and its number is returned.
 
         Args:
-            after: the number of the link that it follows; 0 is the begin of the chain.
-            asked: the sources of the values that decide what follows that link, each with whether
-                its elements decide, or its type and shape alone. If they are others than before,
-                all that followed that link is forgotten.
+            after: the number of the link that it follows; 0 is the start.
+            asked: the sources of the values that decide what follows that link, in the order in
+                which they do, each with whether its elements decide, or its type and shape alone.
+                If another value decided before, what followed then is forgotten.
             seen: the arrays that these values were when the new link followed.
             requests: an object like ``Request`` for each lane; it may get more of them later.
             names: the names of the link's outputs, which ``Request.run`` is given.
             feeds: the names and the sources of the link's inputs.
+            owner: what ``run`` returns with the outputs of the link.
 
         Raises:
             ValueError: a link or a value does not exist, or is no dense array.
@@ -587,11 +592,11 @@ class Chain:
 
     def run(
         self, arrays: dict[str, object], lane: object
-    ) -> tuple[list[int], list[list[Any]], list[Any] | None]:
+    ) -> tuple[list[tuple[int, Any, list[Any]]], list[Any] | None]:
         """
         Run links until none follows, or the one that follows cannot run.
 
-        Returns the numbers of the links that have run, the outputs of each, and the outputs of the
-        chain. These are None if its end was not reached: ``arrays`` has other names, values decide
-        what they have not decided before, or a request has answered None or False, or has failed.
+        Returns the links that have run, each with its number, owner and outputs, and the outputs
+        of the chain. These are None if its end was not reached: ``arrays`` has other names, values
+        decide anew, or a request has answered None or False, or has failed.
         """

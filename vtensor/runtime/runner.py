@@ -69,6 +69,9 @@ WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
 #: plans: the last used ones.
 MAX_OVERRIDDEN = 8
 
+#: The most sets of wanted outputs for which a session notes the courses of runs in segments.
+MOST_CHAINS = 4
+
 
 def _renamed(
     layouts: Mapping[str, Layout], ports: Sequence[Port], others: Sequence[Port]
@@ -150,8 +153,8 @@ class Runner:
         self._overriding: dict[frozenset[str], Runner] = {}
         #: The parts of a model whose nodes need to know values that a run computes.
         self._segments: Segments | None = None
-        #: The courses of runs in segments.
-        self._chain: Chain | None = None
+        #: The courses of runs in segments, by the wanted outputs.
+        self._chains: dict[tuple[str, ...] | None, Chain] = {}
         if declared and source.static:
             try:
                 self._last_run = self.plans.declared(), {}
@@ -382,24 +385,37 @@ class Runner:
         """
         from vtensor.runtime.segments import feeds_are_noted
 
-        workspace, chain, course = self.workspace, self._chain, None
-        if workspace.full:
-            self._chain = None  # it keeps plans in memory
+        course = None
+        if self.workspace.full:
+            self._chains = {}  # they keep plans in memory
         elif not out and not feeds_are_noted():
-            if chain is None or chain.full or chain.outputs != outputs:
-                chain = Chain(outputs, [port.name for port in self.inputs], workspace.lanes)
-                self._chain = chain
-            arrays, done = chain.run(inputs)
-            if arrays is not None:
-                self._has_run(*chain.last_run(done))
+            chain = self._chain_of(outputs)
+            arrays, done = (None, None) if chain is None else chain.run(inputs)
+            if arrays is not None and done:
+                self._has_run(*done[-1][1].direct.last_run)
                 return arrays
-            course = Course(chain, done)
+            course = None if chain is None or done is None else Course(chain, done)
         if (other := self._overridden(inputs)) is not None:
             arrays = other.run(outputs, inputs, out)
             self._adopt_last_run(other)
             return arrays
         results = self._run_checked(outputs, inputs, out, None, course=course)
         return [result.array() for result in results]
+
+    def _chain_of(self, outputs: Sequence[str] | None) -> Chain | None:
+        """Return the chain of courses for some wanted outputs; None if they are no names."""
+        key = None
+        if outputs is not None:
+            if not isinstance(outputs, list | tuple) or not all(type(n) is str for n in outputs):
+                return None
+            key = tuple(outputs)
+        chain = self._chains.get(key)
+        if chain is None or chain.full:
+            if len(self._chains) >= MOST_CHAINS:
+                self._chains = {}
+            chain = Chain([port.name for port in self.inputs], self.workspace.lanes)
+            self._chains[key] = chain
+        return chain
 
     def run_on(
         self, outputs: Sequence[str], inputs: Mapping[str, Array], course: Course
@@ -815,7 +831,7 @@ class Runner:
         plans, self.plans = self.plans, None
         lingering = [] if plans is None else plans.close()
         others, self._overriding = [*self._overriding.values()], {}
-        segments, self._segments, self._chain = self._segments, None, None
+        segments, self._segments, self._chains = self._segments, None, {}
         for other in [*others, *(segments.runners if segments is not None else ())]:
             other._close()
         self.workspace = self.workspace.closed()

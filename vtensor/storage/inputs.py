@@ -315,7 +315,8 @@ def feed_of(value: object, port: Port) -> Feed:
 
 
 def values_of(value: object, port: Port) -> Array:
-    """Return an input of a run as an array in C order; arrays that are so stay in place.
+    """Return an input of a run as an array with the port's order of dims; it stays in place if its
+    memory is dense.
 
     Args:
         value: as for ``feed_of``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,11 +22,9 @@ Array = np.ndarray[Any, Any]
 #: Where a value comes from, as ``_replay.Chain`` takes it: (link, index of the link's output).
 Source = tuple[int, int]
 
-#: Links that have run natively, each with its outputs.
-Done = list[tuple[int, list[Array]]]
-
-#: The most links and ends of a chain. Each link keeps a plan in memory.
-MOST_LINKS = 128
+#: The most links and ends of a chain, and the most steps of the plans of its links, which it keeps
+#: in memory.
+MOST_LINKS, MOST_STEPS = 128, 1 << 14
 
 
 class Part(Protocol):
@@ -36,55 +34,62 @@ class Part(Protocol):
         """Record a run of the segment in which Python took no part."""
 
 
+class Owner(NamedTuple):
+    """A segment that a link runs, its request, and the names of its outputs."""
+
+    part: Part
+    direct: DirectRequest
+    names: Sequence[str]
+
+
+#: Links that have run natively: number, owner and outputs of each.
+Done = list[tuple[int, Owner, list[Array]]]
+
+
 class Chain:
     """The courses of earlier runs of a model in segments, for the same wanted outputs.
 
     Args:
-        outputs: the names of the wanted outputs; None is all.
         inputs: the names of the model's inputs.
         lanes: the lanes of the session.
     """
 
-    def __init__(self, outputs: Sequence[str] | None, inputs: Sequence[str], lanes: Lanes) -> None:
+    def __init__(self, inputs: Sequence[str], lanes: Lanes) -> None:
         from vtensor.runtime import _replay
 
         failures = _replay.StepFailed, _replay.Stopped, _replay.Circular, _replay.Busy, MemoryError
-        self.outputs, self.inputs, self._lanes = outputs, inputs, lanes
-        self.native = _replay.Chain(inputs, failures)
-        #: The segment of each link, its request, and the names of its outputs.
-        self.links: dict[int, tuple[Part, DirectRequest, Sequence[str]]] = {}
+        self.inputs, self._lanes = inputs, lanes
+        self.native = _replay.Chain(inputs, failures, np.ndarray)
+        #: The number of steps of the plans of all links.
+        self.steps = 0
 
     @property
     def full(self) -> bool:
         """Whether the chain may not grow."""
-        return len(self.native) >= MOST_LINKS
+        return len(self.native) >= MOST_LINKS or self.steps >= MOST_STEPS
 
-    def run(self, arrays: object) -> tuple[list[Array] | None, Done]:
+    def run(self, arrays: object) -> tuple[list[Array] | None, Done | None]:
         """Run segments as far as earlier runs have noted their course.
 
         Args:
             arrays: the inputs, by name.
 
         Returns:
-            The outputs, or None if the end was not reached; the links that have run.
+            The outputs, or None if the end was not reached; the links that have run, or None if the
+            run had to queue.
         """
         lanes, run = self._lanes, object()
         lane = lanes.idle if lanes.runs else lanes.every[0]
         if lane is None or type(arrays) is not dict:
-            return None, []
+            return None, None
         try:
             lanes.runs[run] = lane
-            numbers, values, outputs = self.native.run(arrays, lane)
+            done, outputs = self.native.run(arrays, lane)
         finally:
             lanes.runs.pop(run, None)
-        for number in numbers:
-            part, direct, _ = self.links[number]
-            part.note_run(direct.last_run)
-        return outputs, [*zip(numbers, values, strict=True)]
-
-    def last_run(self, done: Done) -> LastRun:
-        """Return the last run of the last of some links."""
-        return self.links[done[-1][0]][1].last_run
+        for _, owner, _ in done:
+            owner.part.note_run(owner.direct.last_run)
+        return outputs, done
 
 
 class Course:
@@ -108,9 +113,10 @@ class Course:
     def begin(self, inputs: Mapping[str, Array]) -> None:
         """Give the arrays of the model's inputs, by name."""
         self._add(-1, (inputs[name] for name in self._chain.inputs))
-        if len(self._sources) < len(inputs):  # two names have one array
-            self.stop()
         self._asked = [(source, False, array) for source, array in self._sources.values()]
+        two_names_of_one = len(self._sources) < len(inputs)
+        if two_names_of_one or not all(map(_is_plain, inputs.values())):
+            self.stop()
 
     def stop(self) -> None:
         """Note nothing more: what follows has to be decided in Python."""
@@ -119,9 +125,9 @@ class Course:
         self._done.clear()
 
     def asks(self, array: Array | None) -> None:
-        """Note that a value decides which segment follows."""
+        """Note that a value decides what follows."""
         found = self._sources.get(id(array))
-        if found is None or not found[1].flags.c_contiguous:
+        if found is None or not _is_plain(found[1]):
             self.stop()
         else:
             self._asked.append((found[0], True, found[1]))
@@ -130,8 +136,8 @@ class Course:
         """Return the outputs of a segment that has run natively; None if it has not."""
         if not self._done:
             return None
-        number, values = self._done.popleft()
-        if self._chain.links[number][::2] != (part, names):
+        number, owner, values = self._done.popleft()
+        if owner.part is not part or owner.names != names:
             self.stop()
             return None
         self._goes_on(number, values)
@@ -161,16 +167,20 @@ class Course:
         if not self._noted or direct is None or len(sources) < len(found) or self._chain.full:
             self.stop()
             return
-        feeds = [*zip(inputs, sources, strict=True)]
-        number = self._chain.native.link(*self._place(), direct.requests, [*names], feeds)
-        self._chain.links[number] = part, direct, names
+        feeds, before = [*zip(inputs, sources, strict=True)], len(self._chain.native)
+        owner = Owner(part, direct, [*names])
+        number = self._chain.native.link(
+            *self._place(), direct.requests, [*names], feeds, owner=owner
+        )
+        if len(self._chain.native) > before:
+            self._chain.steps += direct.last_run[0].count
         self._goes_on(number, outputs)
 
     def ends(self, outputs: Sequence[tuple[Array, bool]]) -> None:
         """Note the outputs of the run, each with whether it was copied from the array given."""
         found = [(self._sources.get(id(array)), copied) for array, copied in outputs]
         ends = [(row[0], copied) for row, copied in found if row is not None]
-        if self._noted and len(ends) == len(found) and not self._chain.full:
+        if self._noted and self._depth and len(ends) == len(found) and not self._chain.full:
             self._chain.native.end(*self._place(), ends)
 
     def _place(self) -> tuple[int, list[tuple[Source, bool]], list[Array]]:
@@ -186,3 +196,8 @@ class Course:
     def _add(self, link: int, arrays: Iterable[Array]) -> None:
         for index, array in enumerate(arrays):
             self._sources.setdefault(id(array), ((link, index), array))
+
+
+def _is_plain(array: Array) -> bool:
+    """Return whether a native chain can look at an array."""
+    return type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative
