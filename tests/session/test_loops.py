@@ -167,6 +167,7 @@ def soon(act: Any) -> Iterator[None]:
         timer.join()
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_loop_without_end_is_interrupted(threads: int) -> None:
     with Session(model(ENDLESS), threads=threads, cache_dir=None) as session:
