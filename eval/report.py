@@ -86,9 +86,10 @@ def _parts(store: Store) -> Iterator[str]:
         " other engines."
     )
     yield (
-        "A *conversion* copies a tensor into another memory layout, because the next kernel wants"
-        " it so. The paper's operators do not mention layouts: a resolver (DLR) chooses them and"
-        " inserts conversions, and passes (LHO and EWO, together LOO) remove some. The *baseline*"
+        "A *conversion* copies a tensor into another memory layout, for a kernel that requires"
+        " this layout. The paper's operators do not mention layouts: a resolver (DLR) chooses them"
+        " and inserts conversions, and passes (LHO and EWO, together LOO) remove some. The"
+        " *baseline*"
         " is the same operators on the same kernels and threads, written so that each handles"
         " layouts itself (`eval/layout_aware`). *sse41*, *avx2* and *max* are the most modern"
         " instructions that kernels may use: those of the paper's machine, later ones, all."

@@ -29,7 +29,7 @@ from vtensor.benchmark.agreement import difference
 from vtensor.errors import PeerError, VTensorError
 from vtensor.runtime.session import Session
 
-#: The name of the layout-aware baseline, by whose times those of other engines are divided.
+#: The name of the layout-aware baseline. Times of other engines are divided by its times.
 BASELINE = "baseline"
 
 

@@ -111,8 +111,8 @@ def _ask_numpy(network: str, batch: int, size: int | None, file: Path) -> None:
 
 
 def _keep(store: Store, scope: Scope, here: Mapping[str, Group], answer: Row) -> None:
-    """Add the rows of a cell to the tables, those of the latencies last: they say that the cell was
-    measured.
+    """Add the rows of a cell to the tables. Latencies come last, since a cell that has them counts
+    as measured.
 
     Args:
         store, scope: the folder of results, and the extent of the measurement.

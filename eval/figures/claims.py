@@ -315,7 +315,7 @@ def nothing_is_slower(store: Store) -> Verdict:
     why = f"*{parts.TITLE}* names the kernels that are slower." if slower else ""
     chance = ABOVE * len(rows)
     if 0 < len(slower) <= chance:  # no more than if all were equally fast
-        why += f" Of so many intervals of 95 %, {chance:.0f} lie above 0 by chance."
+        why += f" If all were equally fast, {chance:.0f} intervals would lie above 0 by chance."
     if len(slower) > chance:
         return Verdict(False, text, why)
     return Verdict(len(surely) == len(rows) or None, text, why)

@@ -137,8 +137,8 @@ def left_out(rows: Sequence[Row], others: Mapping[str, str]) -> str:
     return (
         f"Everything timed agrees with NumPy's definitions to {worst:.1e} of the largest output,"
         f" but for {', '.join(INEXACT)}; the bound is {BOUNDS['f32']:.0e} or, where a Softmax comes"
-        f" last, {INNER:.0e} at its input ({bounds}), and who is beyond it is not timed."
-        + ("\n\nNot timed:\n\n" + "\n".join(lines) if lines else " Nobody was left out.")
+        f" last, {INNER:.0e} at its input ({bounds}), and an engine beyond it is not timed."
+        + ("\n\nNot timed:\n\n" + "\n".join(lines) if lines else " No engine was left out.")
     )
 
 

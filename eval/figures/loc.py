@@ -179,9 +179,9 @@ def _table(rows: Sequence[Row], everything: Row) -> Iterator[str]:
         lines.append([row["operator"], row["operation"], row["written"], *parts, *cells])
     yield table(heads, lines)
     yield (
-        "Each row counts what is shared in full; *distinct* counts it once. Beside these lines"
-        f" there are {everything['descriptions']} of the three libraries' descriptions and the"
-        " handlers that they name, which all operators share. NumPy is the definition of every"
+        "Each row counts what is shared in full; *distinct* counts it once. All operators"
+        f" also share {everything['descriptions']} lines of the three libraries' descriptions and"
+        " of their handlers. NumPy is the definition of every"
         " operator, which TensorFlow has not; cuDNN and CUDA, which TensorFlow has, have no"
         " counterpart here: *without GPU* leaves them out. TensorFlow's lines are of v1.14.0,"
         " counted as [tensorflow_operator_loc.md](../data/tensorflow_operator_loc.md) says; those"

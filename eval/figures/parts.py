@@ -109,7 +109,10 @@ def _reason(row: Row) -> str:
     low, high = (percent(end - 1) for end in row["ratio"][1:])
     text = f"- {row['network']}, {row['level']}, by {low} to {high}: {slower or 'no one kernel'}"
     if not any(row["parts_ns"][part] for part in ("conversions gone", "conversions new")):
-        text += "; it converts what the baseline does, so layouts do not explain the difference"
+        text += (
+            "; it converts what the baseline does, and differs in layouts of kernels, in memory, "
+        )
+        text += "or by chance"
     return text
 
 

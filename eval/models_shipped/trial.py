@@ -173,7 +173,7 @@ def _times(mine: Callable[[], object], theirs: Callable[[], object]) -> Mapping[
     """Return medians of both in milliseconds, and of the ratio of neighbouring turns.
 
     Both take turns of several runs. A turn begins with a rest, in which the other engine's threads
-    go to sleep: after a run they keep looking for work, on the processors of the next one.
+    fall asleep: after a run, these threads spin on the processors for a while.
     """
     engines = (mine, list[float]()), (theirs, list[float]())
     for run, _ in engines:
@@ -188,9 +188,7 @@ def _times(mine: Callable[[], object], theirs: Callable[[], object]) -> Mapping[
 
 
 def _turn(run: Callable[[], object], seconds: float) -> float:
-    """Return the median milliseconds of runs that take so many seconds, after one that does not
-    count.
-    """
+    """Return the median milliseconds of a run, of runs for ``seconds`` after an untimed one."""
     time.sleep(REST_S)
     run()
     times, begin = list[float](), time.monotonic()

@@ -320,5 +320,5 @@ Raises:
     bind_program(m);
     bind_team(m);
     bind_request(m);
-    bind_chain(m);
+    bind_request_tree(m);
 }

@@ -66,9 +66,9 @@ using GivenExponents = std::vector<std::pair<std::size_t, std::uint64_t>>;
 Exponents exponents_in(const GivenExponents &given, std::size_t count);
 
 void bind_aside(nb::module_ &m);
-void bind_chain(nb::module_ &m);
 void bind_program(nb::module_ &m);
 void bind_request(nb::module_ &m);
+void bind_request_tree(nb::module_ &m);
 void bind_team(nb::module_ &m);
 
 }  // namespace vtensor::replay

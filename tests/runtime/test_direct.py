@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +15,7 @@ import pytest
 from ops import Add, Concat, Gather, Relu
 from ptensor import Layout
 from tests.frontends.support import model
+from tests.libraries.frames import entered
 from tests.native.test_no_python import frames
 from tests.session.test_out import room
 from tests.session.test_session import Dlpack, image, network
@@ -302,22 +301,6 @@ def test_native_code_refuses_a_request_that_does_not_fit(wrong: dict[str, Any], 
         assert y.tolist() == [1] * 4
         with pytest.raises(ValueError, match=said):
             _replay.Request(**right | wrong)
-
-
-def entered(run: Callable[[], object]) -> list[str]:
-    """Return the Python functions that a call enters on this thread, itself left out."""
-    seen: list[str] = []
-
-    def watch(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            seen.append(frame.f_code.co_qualname)
-
-    sys.setprofile(watch)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return seen[1:]
 
 
 def test_a_run_with_plain_arrays_enters_few_functions(session: Session) -> None:

@@ -525,13 +525,13 @@ class Request:
             MemoryError: there is none for the outputs.
         """
 
-class Chain:
+class RequestTree:
     """
-    Requests one after the other, in one call.
+    A tree of requests, of which a run takes one path in one call.
 
-    Values that earlier requests have computed decide which one follows: the chain is a tree. A
-    value is given by its source: the index of the link that computes it, from 0 at the start of
-    the path, and its index among the link's outputs. (-1, i) is input i of the chain.
+    Values that earlier requests have computed decide which request follows. A value is given by
+    its source: the index of the request that computes it, from 0 at the start of the path, and
+    its index among the outputs of that request. (-1, i) is input i of the tree.
 
     Args:
         inputs: the names of the inputs.
@@ -544,9 +544,9 @@ class Chain:
         self, inputs: Sequence[str], failures: tuple[type[BaseException], ...], ndarray: object
     ) -> None: ...
     def __len__(self) -> int:
-        """Return the number of links and ends."""
+        """Return the number of requests and ends."""
 
-    def link(
+    def add_request(
         self,
         after: int,
         asked: Sequence[tuple[tuple[int, int], bool]],
@@ -557,26 +557,26 @@ class Chain:
         owner: object,
     ) -> int:
         """
-        Add a link, or replace another one, and return its number.
+        Add a request, or replace another one, and return its place.
 
-        If the link exists, it stays, and its number is returned.
+        If the tree has the request already, nothing changes.
 
         Args:
-            after: the number of the link that it follows; 0 is the start.
-            asked: the sources of the values that decide what follows that link, in the order in
-                which they do, each with whether its elements decide, or its type and shape alone.
-                If another value decided before, what followed then is forgotten.
-            seen: the arrays that these values were when the new link followed.
+            after: the place of the request that it follows; 0 is the start.
+            asked: the sources of the values that decide what follows ``after``, in the order in
+                which they are asked for, each with True if its elements decide, False if its type
+                and shape alone do. What other values led to before is removed.
+            seen: the arrays that these values were when the new request followed.
             requests: an object like ``Request`` for each lane; it may get more of them later.
-            names: the names of the link's outputs, which ``Request.run`` is given.
-            feeds: the names and the sources of the link's inputs.
-            owner: what ``run`` returns with the outputs of the link.
+            names: the names of the outputs, which ``Request.run`` is given.
+            feeds: the names and the sources of the request's inputs.
+            owner: an object that ``run`` returns with the outputs of the request.
 
         Raises:
-            ValueError: a link or a value does not exist, or is no dense array.
+            ValueError: a request or a value does not exist, or an array of ``seen`` is not dense.
         """
 
-    def end(
+    def add_end(
         self,
         after: int,
         asked: Sequence[tuple[tuple[int, int], bool]],
@@ -584,19 +584,19 @@ class Chain:
         outputs: Sequence[tuple[tuple[int, int], bool]],
     ) -> None:
         """
-        Add an end; the arguments and errors are those of ``link``.
+        Add the end of a path; arguments and errors are those of ``add_request``.
 
         Args:
-            outputs: the sources of the outputs of the chain, each with whether it is a copy.
+            outputs: the sources of the tree's outputs, each with True if the output is a copy.
         """
 
     def run(
         self, arrays: dict[str, object], lane: object
     ) -> tuple[list[tuple[int, Any, list[Any]]], list[Any] | None]:
         """
-        Run links until none follows, or the one that follows cannot run.
+        Run requests until none follows, or the one that follows cannot run.
 
-        Returns the links that have run, each with its number, owner and outputs, and the outputs
-        of the chain. These are None if its end was not reached: ``arrays`` has other names, values
-        decide anew, or a request has answered None or False, or has failed.
+        Returns the requests that have run, each with its place, owner and outputs, and the outputs
+        of the tree. The latter are None if the run did not reach an end: ``arrays`` has other
+        names, a value was never seen, or a request has answered None or False, or has failed.
         """

@@ -21,12 +21,12 @@ from vtensor.errors import (
 )
 from vtensor.language.process.forks import OwnLock
 from vtensor.runtime.cache.plans import SavedPlans
-from vtensor.runtime.execution.chain import Chain, Course
 from vtensor.runtime.execution.delivery import Result, handed_on
 from vtensor.runtime.execution.executor import check_running
 from vtensor.runtime.execution.origin import IN_MEMORY
 from vtensor.runtime.execution.plan import Plan
 from vtensor.runtime.execution.request import Copies, LastRun, Ran, Request, Requests, copies
+from vtensor.runtime.execution.request_tree import RequestTrees, RunPath
 from vtensor.runtime.execution.trim import trim_memory
 from vtensor.runtime.planning.options import Options
 from vtensor.runtime.planning.source import Source, no_output
@@ -68,9 +68,6 @@ WRONG_ENTRY_ERRORS = (InputError, DimError, ResolutionError)
 #: The most sets of overridden initializers (constants given as inputs) for which a session keeps
 #: plans: the last used ones.
 MAX_OVERRIDDEN = 8
-
-#: The most sets of wanted outputs for which a session notes the courses of runs in segments.
-MOST_CHAINS = 4
 
 
 def _renamed(
@@ -153,8 +150,8 @@ class Runner:
         self._overriding: dict[frozenset[str], Runner] = {}
         #: The parts of a model whose nodes need to know values that a run computes.
         self._segments: Segments | None = None
-        #: The courses of runs in segments, by the wanted outputs.
-        self._chains: dict[tuple[str, ...] | None, Chain] = {}
+        #: The paths of runs in segments.
+        self._trees = RequestTrees()
         if declared and source.static:
             try:
                 self._last_run = self.plans.declared(), {}
@@ -324,7 +321,7 @@ class Runner:
         """Record the last run of ``other`` as the last run of this runner."""
         self._direct = None  # a run of the direct request does not set ``_last_run``
         if (last := other.last_run) is not None:
-            self._has_run(*last)
+            self.note_run(*last)
 
     def run(
         self,
@@ -377,69 +374,50 @@ class Runner:
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
     ) -> list[Array]:
-        """Run a model in segments: natively as far as earlier runs have noted their course, then
-        segment by segment.
+        """Run a model in segments: natively along the path of an earlier run, then segment by
+        segment.
 
         Args:
             outputs, inputs, out: the arguments of ``run``.
         """
         from vtensor.runtime.segments import feeds_are_noted
 
-        course = None
+        path = None
         if self.workspace.full:
-            self._chains = {}  # they keep plans in memory
+            self._trees = RequestTrees()  # they keep plans in memory
         elif not out and not feeds_are_noted():
-            chain = self._chain_of(outputs)
-            arrays, done = (None, None) if chain is None else chain.run(inputs)
+            tree = self._trees.of(outputs, self.inputs, self.workspace.lanes)
+            arrays, done = (None, None) if tree is None else tree.run(inputs)
             if arrays is not None and done:
-                self._has_run(*done[-1][1].direct.last_run)
+                self.note_run(*done[-1][1].direct.last_run)
                 return arrays
-            course = None if chain is None or done is None else Course(chain, done)
+            path = None if tree is None or done is None else RunPath(tree, done)
         if (other := self._overridden(inputs)) is not None:
             arrays = other.run(outputs, inputs, out)
             self._adopt_last_run(other)
             return arrays
-        results = self._run_checked(outputs, inputs, out, None, course=course)
+        results = self._run_checked(outputs, inputs, out, None, path=path)
         return [result.array() for result in results]
 
-    def _chain_of(self, outputs: Sequence[str] | None) -> Chain | None:
-        """Return the chain of courses for some wanted outputs; None if they are no names."""
-        key = None
-        if outputs is not None:
-            if not isinstance(outputs, list | tuple) or not all(type(n) is str for n in outputs):
-                return None
-            key = tuple(outputs)
-        chain = self._chains.get(key)
-        if chain is None or chain.full:
-            if len(self._chains) >= MOST_CHAINS:
-                self._chains = {}
-            chain = Chain([port.name for port in self.inputs], self.workspace.lanes)
-            self._chains[key] = chain
-        return chain
-
     def run_on(
-        self, outputs: Sequence[str], inputs: Mapping[str, Array], course: Course
+        self, outputs: Sequence[str], inputs: Mapping[str, Array], path: RunPath
     ) -> list[Array]:
-        """Run the network as a part of a model, and note in the course of its run what runs.
+        """Run the network as a part of a model and add it to the path of the model's run.
 
         Args:
             outputs: the names of the wanted outputs.
             inputs: the arrays, by name.
-            course: the course of the model's run.
+            path: the path of the model's run.
         """
         segments = self._segments
         if segments is not None and {port.name for port in self.outputs}.issuperset(outputs):
-            values = segments.run(outputs, inputs, self.inputs, course)
+            values = segments.run(outputs, inputs, self.inputs, path)
             return [values[name] for name in outputs]
-        results = course.outputs_of(self, outputs)
+        results = path.outputs_of(self, outputs)
         if results is None:
             results = self.run(outputs, inputs)
-            course.ran(self, self._direct, outputs, inputs, results)
+            path.add(self, self._direct, outputs, inputs, results)
         return results
-
-    def note_run(self, last: LastRun) -> None:
-        """Record a run in which Python took no part as the last run."""
-        self._thread.last_run = last
 
     def _run_directly(
         self, plans: PlanStore, outputs: Sequence[str] | None, inputs: Mapping[str, object]
@@ -530,7 +508,7 @@ class Runner:
         if plans.prepared and (refinement is None or refinement.stays):
             self._direct = request.direct
         request.plan.origin = IN_MEMORY
-        self._has_run(request.plan, {})
+        self.note_run(request.plan, {})
         if not plans.prepared:
             plans.prepare(request.key)
         return request, ran
@@ -552,7 +530,7 @@ class Runner:
         out: Mapping[str, object] | None,
         times: Array | None,
         strictly: bool = False,
-        course: Course | None = None,
+        path: RunPath | None = None,
     ) -> list[Result]:
         """Check the arrays, find or make the plan, run it, and return the outputs.
 
@@ -562,7 +540,7 @@ class Runner:
         Args:
             outputs, inputs, out, times: the arguments of ``run``.
             strictly: True runs the strict plan at once.
-            course: notes the course of a run in segments; None notes nothing.
+            path: the path of a run in segments, to which its parts are added; None adds none.
         """
         if self._segments is None:
             try:
@@ -572,7 +550,7 @@ class Runner:
             except SegmentsNeededError as error:
                 self._cut(error)
         if self._segments is not None:
-            return self._run_segments(self._segments, outputs, inputs, out, course)
+            return self._run_segments(self._segments, outputs, inputs, out, path)
         return (
             self._run_checked(outputs, inputs, out, None, strictly=True)
             if results is None
@@ -624,14 +602,14 @@ class Runner:
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
-        course: Course | None,
+        path: RunPath | None,
     ) -> list[Result]:
         """Check the arrays, run the segments, and return the outputs.
 
         Args:
             segments: the model's parts.
             outputs, inputs, out: the arguments of ``run``.
-            course: notes the course of the run; None notes nothing.
+            path: the path of the run, to which its parts are added; None adds none.
         """
         wanted = self.open().source.wanted(outputs)
         check_names(inputs, self.inputs)
@@ -641,15 +619,13 @@ class Runner:
         with self._released_if_closed():
             inner = {*wanted}.difference(known)
             if inner and not inner.issubset(segments.values):
-                course = None
+                path = None
                 segments.run(known, arrays, self.inputs, None)  # then all values are known
-                if unknown := [
-                    name for name in wanted if name in inner.difference(segments.values)
-                ]:
-                    raise no_output(unknown, known)
-            if course is not None:
-                course.begin(arrays)
-            values = segments.run(wanted, arrays, self.inputs, course)
+                if unknown := inner.difference(segments.values):
+                    raise no_output([name for name in wanted if name in unknown], known)
+            if path is not None:
+                path.begin(arrays)
+            values = segments.run(wanted, arrays, self.inputs, path)
         ran = (runner for runner in reversed(self.parts) if runner.last_run is not None)
         if (last := next(ran, None)) is not None:
             self._adopt_last_run(last)
@@ -662,8 +638,8 @@ class Runner:
                 array = array.copy()
             held.append(array)
             results.append(handed_on(name, array, into.get(name)))
-        if course is not None:
-            course.ends(ends)
+        if path is not None:
+            path.finish(ends)
         return results
 
     def repeat(self, turns: Turns) -> Repeated | None:
@@ -831,7 +807,7 @@ class Runner:
         plans, self.plans = self.plans, None
         lingering = [] if plans is None else plans.close()
         others, self._overriding = [*self._overriding.values()], {}
-        segments, self._segments, self._chains = self._segments, None, {}
+        segments, self._segments, self._trees = self._segments, None, RequestTrees()
         for other in [*others, *(segments.runners if segments is not None else ())]:
             other._close()
         self.workspace = self.workspace.closed()
@@ -867,9 +843,9 @@ class Runner:
         """Record a run of a binding, which is about to begin, as the last run."""
         self.open()
         self._direct = None  # a run of the direct request does not set ``_last_run``
-        self._has_run(binding.plan, dict(binding.copies))
+        self.note_run(binding.plan, dict(binding.copies))
 
-    def _has_run(self, plan: Plan, copied: Copies) -> None:
+    def note_run(self, plan: Plan, copied: Copies) -> None:
         """Record a plan and the copies of its run as the last run. Nothing is recorded if the
         session was closed.
         """

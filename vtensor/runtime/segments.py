@@ -25,7 +25,7 @@ from vtensor.storage.inputs import Array, Port
 if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
     from vtensor.frontends.segments import Control, Cut, Kind
-    from vtensor.runtime.execution.chain import Course
+    from vtensor.runtime.execution.request_tree import RunPath
 
 Arrays = dict[str, Array]
 
@@ -40,9 +40,9 @@ class PartRunner(Protocol):
         """Run the part and return its outputs, in order."""
 
     def run_on(
-        self, outputs: Sequence[str], inputs: Mapping[str, Array], course: Course, /
+        self, outputs: Sequence[str], inputs: Mapping[str, Array], path: RunPath, /
     ) -> list[Array]:
-        """Run the part as ``run`` does, in a run of the model whose course is noted."""
+        """Run the part as ``run`` does, and add it to the path of the model's run."""
 
     def repeat(self, turns: Turns) -> Repeated | None:
         """Run the part turn after turn by the plan of its last run; None if that does not fit."""
@@ -116,7 +116,7 @@ class Segments:
         wanted: Sequence[str],
         inputs: Mapping[str, Array],
         ports: Iterable[Port],
-        course: Course | None,
+        path: RunPath | None,
     ) -> Arrays:
         """Run the parts and return at least the values ``wanted``, by name.
 
@@ -124,7 +124,7 @@ class Segments:
             wanted: names of values.
             inputs: the arrays of all inputs.
             ports: the inputs' ports.
-            course: notes which parts run; None notes nothing.
+            path: the path of the run, to which its parts are added; None adds none.
         """
         values, kinds = dict(inputs), self._kinds
         missing = dict.fromkeys(wanted)
@@ -137,9 +137,9 @@ class Segments:
             if inner:
                 inner.intersection_update(self._first.values)
                 asked += [name for name in missing if name in inner]
-            values |= _run(self._first, asked, values, course)
+            values |= _run(self._first, asked, values, path)
         for control in self._controls:
-            values |= control.run(values, kinds, course)
+            values |= control.run(values, kinds, path)
         remaining = [name for name in missing if name not in values]
         if remaining:
             if self._rest is None:
@@ -148,7 +148,7 @@ class Segments:
                 with self._making.here:
                     rest = self._parts.rest_of(live)
                     self._rest = self._rest or self._runner_of(rest, self._rest_name)
-            values |= _run(self._rest, remaining, values, course)
+            values |= _run(self._rest, remaining, values, path)
         return values
 
 
@@ -156,14 +156,14 @@ def _run(
     runner: PartRunner,
     outputs: Sequence[str],
     values: Mapping[str, Array],
-    course: Course | None,
+    path: RunPath | None,
 ) -> Arrays:
     """Run a part on the values that it reads, and return its outputs by name."""
     inputs = {port.name: values[port.name] for port in runner.inputs}
-    if course is None:
+    if path is None:
         results = run_part(runner, outputs, inputs)
     else:
-        results = runner.run_on(outputs, inputs, course)
+        results = runner.run_on(outputs, inputs, path)
     return dict(zip(outputs, results, strict=True))
 
 
@@ -236,20 +236,20 @@ class _Branch:
         self._making = OwnLock()
 
     def run(
-        self, values: Mapping[str, Array], kinds: Mapping[str, Kind], course: Course | None
+        self, values: Mapping[str, Array], kinds: Mapping[str, Kind], path: RunPath | None
     ) -> Arrays:
         """Run the node and return its outputs by name.
 
         Args:
             values: the values that exist, by name.
             kinds: the types of those of them whose rank is known.
-            course: notes which parts run; None notes nothing.
+            path: the path of the run, to which its parts are added; None adds none.
         """
         [condition] = self.given(values)
-        if course is not None:
-            course.asks(condition)
+        if path is not None:
+            path.decide_by(condition)
         chosen = "then_branch" if self.number(condition, "condition") else "else_branch"
-        results = self.results(chosen, self.outer(chosen, values), kinds, course)
+        results = self.results(chosen, self.outer(chosen, values), kinds, path)
         return self.named(results)
 
     def given(self, values: Mapping[str, Array]) -> list[Array | None]:
@@ -288,7 +288,7 @@ class _Branch:
         attribute: str,
         inputs: Arrays,
         kinds: Mapping[str, Kind],
-        course: Course | None = None,
+        path: RunPath | None = None,
     ) -> list[Array]:
         """Run one of the node's graphs and return its outputs, in order.
 
@@ -296,7 +296,7 @@ class _Branch:
             attribute: the attribute that holds the graph.
             inputs: the values of the graph's own inputs, and its outer values, by name.
             kinds: the types of those outer values whose rank is known.
-            course: notes which parts run; None notes nothing.
+            path: the path of the run, to which its parts are added; None adds none.
         """
         passed, outputs = self.passed[attribute], self.outputs[attribute]
         computed = self.computed[attribute]
@@ -313,7 +313,7 @@ class _Branch:
                     name = f"{self.control.node.name}.{attribute}"
                     runner = self._runner_of(self.control.body(attribute, types), name)
                     self.runners[attribute] = runner
-        results = _run(runner, computed, inputs, course)
+        results = _run(runner, computed, inputs, path)
         return [inputs[passed[n]] if n in passed else results[n] for n in outputs]
 
 
@@ -338,15 +338,15 @@ class _Loop(_Branch):
         self._carried = dict[int, Carried | None]()
 
     def run(
-        self, values: Mapping[str, Array], kinds: Mapping[str, Kind], course: Course | None
+        self, values: Mapping[str, Array], kinds: Mapping[str, Kind], path: RunPath | None
     ) -> Arrays:
         """Run the loop and return its outputs by name; the arguments are those of a branch.
 
         Raises:
             BudgetError: the values that its outputs stack take more than ``max_bytes``.
         """
-        if course is not None:
-            course.stop()
+        if path is not None:
+            path.stop()
         limit, condition, states, scanned = self.begin(self.given(values))
         begin, end, carried = self.ahead, self.heads + len(states), self.carried(len(states))
         names, outer = self.names, self.outer("body", values)

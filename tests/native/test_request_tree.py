@@ -1,4 +1,4 @@
-"""Chains of requests, each chosen by values that earlier ones have computed."""
+"""Trees of requests, each chosen by values that earlier ones have computed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vtensor.runtime._replay import Chain
+from vtensor.runtime._replay import RequestTree
 
 LANE = object()
 X = np.arange(3.0)
@@ -28,38 +28,40 @@ class Twice:
         return [y, np.array(y.sum() > 10)] if self.answer is ... else self.answer
 
 
-def chain_of(*requests: Twice) -> Chain:
-    """Return links one after the other as long as sums are small, and an end."""
-    chain = Chain(["x"], (ValueError,), np.ndarray)
+def tree_of(*requests: Twice) -> RequestTree:
+    """Return requests one after the other as long as sums are small, and an end."""
+    tree = RequestTree(["x"], (ValueError,), np.ndarray)
     at, source, asked, seen = 0, (-1, 0), [((-1, 0), False)], [X]
     for depth, request in enumerate(requests):
         feeds = [("x", source)]
-        at = chain.link(at, asked, seen, {LANE: request}, ["y", "large"], feeds, f"part {depth}")
+        at = tree.add_request(
+            at, asked, seen, {LANE: request}, ["y", "large"], feeds, f"part {depth}"
+        )
         source, asked, seen = (depth, 0), [((depth, 1), True)], [np.array(False)]
-    chain.end(at, asked, seen, [(source, False), ((-1, 0), True)])
-    return chain
+    tree.add_end(at, asked, seen, [(source, False), ((-1, 0), True)])
+    return tree
 
 
-def ran(chain: Chain, arrays: dict[str, object], lane: object = LANE) -> tuple[list[int], Any]:
-    """Return the numbers of the links that run, and the outputs of the chain."""
-    links, outputs = chain.run(arrays, lane)
-    return [number for number, _, _ in links], outputs
+def ran(tree: RequestTree, arrays: dict[str, object], lane: object = LANE) -> tuple[list[int], Any]:
+    """Return the places of the requests that run, and the outputs of the tree."""
+    done, outputs = tree.run(arrays, lane)
+    return [place for place, _, _ in done], outputs
 
 
-def test_a_chain_runs_until_values_decide_otherwise() -> None:
+def test_requests_run_until_values_decide_otherwise() -> None:
     first, second = Twice(), Twice()
-    chain = chain_of(first, second)
-    assert len(chain) == 3
+    tree = tree_of(first, second)
+    assert len(tree) == 3
     x = np.array([0.0, 1.0, 0.5])
-    links, outputs = chain.run({"x": x}, LANE)
-    assert [owner for _, owner, _ in links] == ["part 0", "part 1"]
+    done, outputs = tree.run({"x": x}, LANE)
+    assert [owner for _, owner, _ in done] == ["part 0", "part 1"]
     assert outputs is not None
-    assert outputs[0] is links[1][2][0]
+    assert outputs[0] is done[1][2][0]
     assert outputs[1] is not x
     np.testing.assert_array_equal(outputs[1], x)
     np.testing.assert_array_equal(outputs[0], x * 4)
-    links, outputs = chain.run({"x": x + 2}, LANE)  # large already after the first link
-    assert (len(links), outputs) == (1, None)
+    done, outputs = tree.run({"x": x + 2}, LANE)  # large already after the first request
+    assert (len(done), outputs) == (1, None)
     assert (first.runs, second.runs) == (2, 1)
 
 
@@ -80,7 +82,7 @@ def test_a_chain_runs_until_values_decide_otherwise() -> None:
 )
 def test_other_inputs_run_nothing(arrays: dict[str, object]) -> None:
     request = Twice()
-    assert chain_of(request).run(arrays, LANE) == ([], None)
+    assert tree_of(request).run(arrays, LANE) == ([], None)
     assert not request.runs
 
 
@@ -88,41 +90,43 @@ def test_other_inputs_run_nothing(arrays: dict[str, object]) -> None:
 def test_a_request_that_answers_no_outputs_ends_the_run(answer: object) -> None:
     small = X / 8
     first, second = Twice(), Twice(answer=answer)
-    links, outputs = chain_of(first, second).run({"x": small}, LANE)
-    assert (len(links), outputs) == (1, None)
-    assert chain_of(Twice()).run({"x": small}, object()) == ([], None)  # another lane
+    done, outputs = tree_of(first, second).run({"x": small}, LANE)
+    assert (len(done), outputs) == (1, None)
+    assert tree_of(Twice()).run({"x": small}, object()) == ([], None)  # another lane
 
 
 def test_errors_of_requests() -> None:
-    assert chain_of(Twice(ValueError("known"))).run({"x": X}, LANE) == ([], None)
+    assert tree_of(Twice(ValueError("known"))).run({"x": X}, LANE) == ([], None)
     with pytest.raises(KeyboardInterrupt):
-        chain_of(Twice(KeyboardInterrupt())).run({"x": X}, LANE)
+        tree_of(Twice(KeyboardInterrupt())).run({"x": X}, LANE)
 
 
 def test_what_is_asked_may_change() -> None:
-    chain, small = chain_of(Twice(), Twice()), X / 8
-    [first, second], _ = ran(chain, {"x": small})
+    tree, small = tree_of(Twice(), Twice()), X / 8
+    [first, second], _ = ran(tree, {"x": small})
     requests, feeds = {LANE: Twice()}, [("x", (0, 0))]
-    link = chain.link(first, [], [], requests, ["y", "large"], feeds, None)
-    assert ran(chain, {"x": small}) == ([first, link], None)  # the second link is forgotten
-    assert chain.link(first, [], [], requests, ["y", "large"], feeds, None) == link  # it exists
-    other = chain.link(first, [], [], {}, [], [], None)
-    assert other not in (first, second, link)
-    assert ran(chain, {"x": small}) == ([first], None)
+    third = tree.add_request(first, [], [], requests, ["y", "large"], feeds, None)
+    assert ran(tree, {"x": small}) == ([first, third], None)  # the second one is removed
+    assert (
+        tree.add_request(first, [], [], requests, ["y", "large"], feeds, None) == third
+    )  # the tree has it
+    other = tree.add_request(first, [], [], {}, [], [], None)
+    assert other not in (first, second, third)
+    assert ran(tree, {"x": small}) == ([first], None)
 
 
 def test_each_value_decides_by_itself() -> None:
-    chain, source = Chain(["a", "b"], (), np.ndarray), [(-1, 0), (-1, 1)]
+    tree, source = RequestTree(["a", "b"], (), np.ndarray), [(-1, 0), (-1, 1)]
     yes, no = np.array(True), np.array(False)
     for a, b in ((yes, yes), (yes, no)):
         asked = [(each, True) for each in source]
-        chain.end(0, asked, [a, b], [((-1, int(b.item())), False)])
-    chain.end(0, [(source[0], True)], [no], [((-1, 0), True)])  # b does not count here
+        tree.add_end(0, asked, [a, b], [((-1, int(b.item())), False)])
+    tree.add_end(0, [(source[0], True)], [no], [((-1, 0), True)])  # b does not count here
     for a, b in ((yes, yes), (yes, no), (no, yes), (no, no)):
-        _, outputs = chain.run({"a": a, "b": b}, LANE)
+        _, outputs = tree.run({"a": a, "b": b}, LANE)
         assert outputs is not None
         assert outputs[0] is (b if a is yes and b is yes else a) or a is no
-    assert len(chain) == 3
+    assert len(tree) == 3
 
 
 @pytest.mark.parametrize(
@@ -144,9 +148,9 @@ def test_each_value_decides_by_itself() -> None:
     ],
 )
 def test_refusals(after: int, asked: Any, seen: Any, feeds: Any) -> None:
-    chain = chain_of(Twice(), Twice())
-    with pytest.raises(ValueError, match=r"link|value"):
-        chain.link(after, asked, seen, {}, [], feeds, None)
-    with pytest.raises(ValueError, match=r"link|value"):
-        chain.end(after, asked, seen, [(source, False) for _, source in feeds])
-    assert len(chain) == 3
+    tree = tree_of(Twice(), Twice())
+    with pytest.raises(ValueError, match=r"request|value"):
+        tree.add_request(after, asked, seen, {}, [], feeds, None)
+    with pytest.raises(ValueError, match=r"request|value"):
+        tree.add_end(after, asked, seen, [(source, False) for _, source in feeds])
+    assert len(tree) == 3

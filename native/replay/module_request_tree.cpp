@@ -1,5 +1,5 @@
-// native/replay/module_chain.cpp: Chain as Python sees it: requests one after the other, each
-// chosen by values that earlier ones computed.
+// native/replay/module_request_tree.cpp: RequestTree as Python sees it: requests one after the
+// other, each chosen by values that earlier ones computed.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
@@ -20,31 +20,31 @@ namespace vtensor::replay {
 
 namespace {
 
-// Where a value comes from: the index of a link on the path, and of one of its outputs; link -1 is
-// the inputs of the chain.
+// Where a value comes from: the index of a request on the path, and of one of its outputs; request
+// -1 stands for the inputs of the tree.
 using Source = std::pair<std::ptrdiff_t, std::size_t>;
 // A value that decides what follows, with whether its elements do, or its type and shape alone.
 using Asked = std::pair<Source, bool>;
 using Feeds = std::vector<std::pair<nb::str, Source>>;
 
-class PyChain {
+class PyRequestTree {
 public:
-    PyChain(std::vector<nb::str> inputs, nb::tuple failures, nb::object ndarray)
+    PyRequestTree(std::vector<nb::str> inputs, nb::tuple failures, nb::object ndarray)
         : inputs_(std::move(inputs)),
           failures_(std::move(failures)),
           ndarray_(std::move(ndarray)) {
         places_.push_back(std::make_unique<Place>());
     }
-    PyChain(const PyChain &) = delete;
-    PyChain &operator=(const PyChain &) = delete;
+    PyRequestTree(const PyRequestTree &) = delete;
+    PyRequestTree &operator=(const PyRequestTree &) = delete;
 
     std::size_t size() const { return size_; }
 
-    std::size_t link(std::size_t after, const std::vector<Asked> &asked,
+    std::size_t add_request(std::size_t after, const std::vector<Asked> &asked,
                      const std::vector<nb::object> &seen, nb::dict requests, nb::list names,
                      Feeds feeds, nb::object owner) {
         for (const auto &[name, source] : feeds) check(after, source);
-        auto place = std::make_unique<Place>(Kind::link);
+        auto place = std::make_unique<Place>(Kind::request);
         place->requests = std::move(requests);
         place->count = names.size();
         place->names = std::move(names);
@@ -53,7 +53,7 @@ public:
         return put(after, asked, seen, std::move(place));
     }
 
-    void end(std::size_t after, const std::vector<Asked> &asked,
+    void add_end(std::size_t after, const std::vector<Asked> &asked,
              const std::vector<nb::object> &seen, std::vector<std::pair<Source, bool>> outputs) {
         for (const auto &[source, copied] : outputs) check(after, source);
         auto place = std::make_unique<Place>(Kind::end);
@@ -61,22 +61,22 @@ public:
         put(after, asked, seen, std::move(place));
     }
 
-    // Returns (links that have run, each with its owner and its outputs; outputs of the chain).
+    // Returns (requests that have run, each with place, owner and outputs; outputs of the tree).
     nb::tuple run(nb::dict arrays, nb::handle lane) const {
-        nb::list links;
+        nb::list done;
         std::vector<nb::object> given, found;
         for (const nb::str &name : inputs_) {
             given.push_back(nb::borrow(PyDict_GetItemWithError(arrays.ptr(), name.ptr())));
             if (given.back().is_valid()) continue;
             if (PyErr_Occurred() != nullptr) throw nb::python_error();
-            return nb::make_tuple(links, nb::none());
+            return nb::make_tuple(done, nb::none());
         }
-        if (arrays.size() != inputs_.size()) return nb::make_tuple(links, nb::none());
+        if (arrays.size() != inputs_.size()) return nb::make_tuple(done, nb::none());
         const auto value = [&](const Source &source) -> nb::object {
-            const auto [link, index] = source;
-            return link < 0 ? given[index]
-                            : nb::borrow(PyList_GET_ITEM(found[link].ptr(),
-                                                         static_cast<Py_ssize_t>(index)));
+            const auto [request, index] = source;
+            return request < 0 ? given[index]
+                               : nb::borrow(PyList_GET_ITEM(found[request].ptr(),
+                                                            static_cast<Py_ssize_t>(index)));
         };
         for (std::size_t at = 0;;) {
             const Place &here = *places_[at];
@@ -90,9 +90,9 @@ public:
                 nb::list outputs;
                 for (const auto &[source, copied] : place.outputs)
                     outputs.append(copied ? value(source).attr("copy")() : value(source));
-                return nb::make_tuple(links, outputs);
+                return nb::make_tuple(done, outputs);
             }
-            if (place.kind != Kind::link) continue;
+            if (place.kind != Kind::request) continue;
             nb::dict feed;
             for (const auto &[name, source] : place.feeds) feed[name] = value(source);
             nb::object result = answer(place, feed, lane);
@@ -100,21 +100,21 @@ public:
             // a copy, which nobody changes
             result = nb::steal(PyList_GetSlice(result.ptr(), 0, PY_SSIZE_T_MAX));
             if (nb::len(result) != place.count) break;
-            links.append(nb::make_tuple(at, place.owner, result));
+            done.append(nb::make_tuple(at, place.owner, result));
             found.push_back(std::move(result));
         }
-        return nb::make_tuple(links, nb::none());
+        return nb::make_tuple(done, nb::none());
     }
 
 private:
-    enum class Kind { start, decision, link, end };
+    enum class Kind { start, decision, request, end };
 
     // A place on paths. All but an end decide by at most one value what follows.
     struct Place {
         explicit Place(Kind kind = Kind::start) : kind(kind) {}
         Kind kind;
         std::size_t before = 0;  // the place before it
-        nb::dict requests;       // of a link: what runs it, by lane
+        nb::dict requests;       // of a request: the objects that run it, by lane
         nb::list names;
         std::size_t count = 0;  // of the names
         Feeds feeds;
@@ -151,15 +151,15 @@ private:
     // Throws ValueError unless a value exists after a place.
     void check(std::size_t after, const Source &source) const {
         if (after >= places_.size() || places_[after]->kind == Kind::end)
-            throw nb::value_error("there is no such link");
+            throw nb::value_error("there is no such request");
         std::vector<const Place *> path;
         for (std::size_t at = after; at != 0; at = places_[at]->before)
-            if (places_[at]->kind == Kind::link) path.push_back(places_[at].get());
-        const auto [link, index] = source;
-        if (link < -1 || link >= static_cast<std::ptrdiff_t>(path.size()))
-            throw nb::value_error("a value is of no link on the path");
-        if (index >= (link < 0 ? inputs_.size() : path[path.size() - 1 - link]->count))
-            throw nb::value_error("a link has fewer values");
+            if (places_[at]->kind == Kind::request) path.push_back(places_[at].get());
+        const auto [request, index] = source;
+        if (request < -1 || request >= static_cast<std::ptrdiff_t>(path.size()))
+            throw nb::value_error("a value is of no request on the path");
+        if (index >= (request < 0 ? inputs_.size() : path[path.size() - 1 - request]->count))
+            throw nb::value_error("a request has fewer outputs");
     }
 
     // Puts a place behind decisions by the asked values, and returns its number. An equal one that
@@ -167,7 +167,7 @@ private:
     std::size_t put(std::size_t after, const std::vector<Asked> &asked,
                     const std::vector<nb::object> &seen, std::unique_ptr<Place> place) {
         if (after >= places_.size() || places_[after]->kind == Kind::end)
-            throw nb::value_error("there is no such link");
+            throw nb::value_error("there is no such request");
         if (asked.size() != seen.size())
             throw nb::value_error("there is not one array for each value that is asked for");
         std::vector<std::string> keys(asked.size());
@@ -216,7 +216,7 @@ private:
                });
     }
 
-    // Returns what the request of a link answers; None if there is none or it fails.
+    // Returns what a request answers; None if the lane has none or it fails.
     nb::object answer(const Place &place, const nb::dict &feed, nb::handle lane) const {
         const nb::object request =
             nb::borrow(PyDict_GetItemWithError(place.requests.ptr(), lane.ptr()));
@@ -242,13 +242,13 @@ private:
 
 }  // namespace
 
-void bind_chain(nb::module_ &m) {
-    nb::class_<PyChain>(m, "Chain", nb::is_final(),
-                        R"(Requests one after the other, in one call.
+void bind_request_tree(nb::module_ &m) {
+    nb::class_<PyRequestTree>(m, "RequestTree", nb::is_final(),
+                              R"(A tree of requests, of which a run takes one path in one call.
 
-Values that earlier requests have computed decide which one follows: the chain is a tree. A
-value is given by its source: the index of the link that computes it, from 0 at the start of
-the path, and its index among the link's outputs. (-1, i) is input i of the chain.
+Values that earlier requests have computed decide which request follows. A value is given by
+its source: the index of the request that computes it, from 0 at the start of the path, and
+its index among the outputs of that request. (-1, i) is input i of the tree.
 
 Args:
     inputs: the names of the inputs.
@@ -259,50 +259,50 @@ Args:
              "ndarray"_a,
              nb::sig("def __init__(self, inputs: collections.abc.Sequence[str], "
                      "failures: tuple[type[BaseException], ...], ndarray: object) -> None"))
-        .def("__len__", &PyChain::size, "Return the number of links and ends.")
-        .def("link", &PyChain::link, "after"_a, "asked"_a, "seen"_a, "requests"_a, "names"_a,
-             "feeds"_a, "owner"_a.none(),
-             nb::sig("def link(self, after: int, "
+        .def("__len__", &PyRequestTree::size, "Return the number of requests and ends.")
+        .def("add_request", &PyRequestTree::add_request, "after"_a, "asked"_a, "seen"_a,
+             "requests"_a, "names"_a, "feeds"_a, "owner"_a.none(),
+             nb::sig("def add_request(self, after: int, "
                      "asked: collections.abc.Sequence[tuple[tuple[int, int], bool]], "
                      "seen: collections.abc.Sequence[object], "
                      "requests: dict[typing.Any, typing.Any], names: list[str], "
                      "feeds: collections.abc.Sequence[tuple[str, tuple[int, int]]], "
                      "owner: object) -> int"),
-             R"(Add a link, or replace another one, and return its number.
+             R"(Add a request, or replace another one, and return its place.
 
-If the link exists, it stays, and its number is returned.
+If the tree has the request already, nothing changes.
 
 Args:
-    after: the number of the link that it follows; 0 is the start.
-    asked: the sources of the values that decide what follows that link, in the order in
-        which they do, each with whether its elements decide, or its type and shape alone.
-        If another value decided before, what followed then is forgotten.
-    seen: the arrays that these values were when the new link followed.
+    after: the place of the request that it follows; 0 is the start.
+    asked: the sources of the values that decide what follows ``after``, in the order in
+        which they are asked for, each with True if its elements decide, False if its type
+        and shape alone do. What other values led to before is removed.
+    seen: the arrays that these values were when the new request followed.
     requests: an object like ``Request`` for each lane; it may get more of them later.
-    names: the names of the link's outputs, which ``Request.run`` is given.
-    feeds: the names and the sources of the link's inputs.
-    owner: what ``run`` returns with the outputs of the link.
+    names: the names of the outputs, which ``Request.run`` is given.
+    feeds: the names and the sources of the request's inputs.
+    owner: an object that ``run`` returns with the outputs of the request.
 
 Raises:
-    ValueError: a link or a value does not exist, or is no dense array.)")
-        .def("end", &PyChain::end, "after"_a, "asked"_a, "seen"_a, "outputs"_a,
-             nb::sig("def end(self, after: int, "
+    ValueError: a request or a value does not exist, or an array of ``seen`` is not dense.)")
+        .def("add_end", &PyRequestTree::add_end, "after"_a, "asked"_a, "seen"_a, "outputs"_a,
+             nb::sig("def add_end(self, after: int, "
                      "asked: collections.abc.Sequence[tuple[tuple[int, int], bool]], "
                      "seen: collections.abc.Sequence[object], "
                      "outputs: collections.abc.Sequence[tuple[tuple[int, int], bool]]) -> None"),
-             R"(Add an end; the arguments and errors are those of ``link``.
+             R"(Add the end of a path; arguments and errors are those of ``add_request``.
 
 Args:
-    outputs: the sources of the outputs of the chain, each with whether it is a copy.)")
-        .def("run", &PyChain::run, "arrays"_a, "lane"_a,
+    outputs: the sources of the tree's outputs, each with True if the output is a copy.)")
+        .def("run", &PyRequestTree::run, "arrays"_a, "lane"_a,
              nb::sig("def run(self, arrays: dict[str, object], lane: object) -> "
                      "tuple[list[tuple[int, typing.Any, list[typing.Any]]], "
                      "list[typing.Any] | None]"),
-             R"(Run links until none follows, or the one that follows cannot run.
+             R"(Run requests until none follows, or the one that follows cannot run.
 
-Returns the links that have run, each with its number, owner and outputs, and the outputs
-of the chain. These are None if its end was not reached: ``arrays`` has other names, values
-decide anew, or a request has answered None or False, or has failed.)");
+Returns the requests that have run, each with its place, owner and outputs, and the outputs
+of the tree. The latter are None if the run did not reach an end: ``arrays`` has other
+names, a value was never seen, or a request has answered None or False, or has failed.)");
 }
 
 }  // namespace vtensor::replay

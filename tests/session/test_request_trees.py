@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.frontends.support import Array, f32, model, same_as_runtime
+from tests.libraries.frames import entered
 from vtensor import Session
 from vtensor.errors import InputError, SessionClosedError
-from vtensor.runtime.execution import chain
+from vtensor.runtime.execution import request_tree
 
 BRANCH = """If(c) < then_branch = t () => (float[n, 4] p) { p = Exp(x) },
     else_branch = e () => (float[n, 4] q) { q = Neg(x) } >"""
@@ -51,24 +50,8 @@ def feed(rows: int, sign: int) -> dict[str, Array]:
 FEEDS = [(rows, sign) for rows in (1, 3) for sign in (1, -1)]
 
 
-def functions(session: Session, inputs: Mapping[str, Array]) -> list[str]:
-    """Return the Python functions that a run enters."""
-    entered = list[str]()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            entered.append(frame.f_code.co_qualname)
-
-    sys.setprofile(note)
-    try:
-        session.run(None, inputs)
-    finally:
-        sys.setprofile(None)
-    return entered
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_known_courses_run_without_python_between_segments(name: str) -> None:
+def test_known_paths_run_without_python_between_segments(name: str) -> None:
     proto = model(MODELS[name])
     with Session(proto, deterministic=True, cache_dir=None) as session:
         for _ in range(5):
@@ -76,9 +59,10 @@ def test_known_courses_run_without_python_between_segments(name: str) -> None:
                 same_as_runtime(session, proto, feed(rows, sign))
         for rows, sign in FEEDS:
             assert session._runner._segments is not None
-            entered = functions(session, feed(rows, sign))
-            assert not [row for row in entered if row.startswith(("Segments.", "_Branch."))]
-            assert len(entered) <= 25
+            inputs = feed(rows, sign)
+            names = entered(partial(session.run, None, inputs))
+            assert not [name for name in names if name.startswith(("Segments.", "_Branch."))]
+            assert len(names) <= 25
             plan = session.plan
             session.run(None, feed(rows, -sign))
             session.run(None, feed(rows, sign))
@@ -89,19 +73,21 @@ def test_known_courses_run_without_python_between_segments(name: str) -> None:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
-    """For each native run of a chain, whether it came to the end, and after how many links."""
-    rows, run = list[tuple[bool, int]](), chain.Chain.run
+    """For each native run, whether it came to the end of a path, and after how many requests."""
+    rows, run = list[tuple[bool, int]](), request_tree.RequestTree.run
 
-    def noted(self: chain.Chain, arrays: object) -> tuple[list[Array] | None, chain.Done | None]:
+    def noted(
+        self: request_tree.RequestTree, arrays: object
+    ) -> tuple[list[Array] | None, request_tree.Done | None]:
         outputs, done = run(self, arrays)
         rows.append((outputs is not None, len(done or ())))
         return outputs, done
 
-    monkeypatch.setattr(chain.Chain, "run", noted)
+    monkeypatch.setattr(request_tree.RequestTree, "run", noted)
     return rows
 
 
-def test_new_values_leave_a_course_where_they_decide(ran: list[tuple[bool, int]]) -> None:
+def test_new_values_leave_a_path_where_they_decide(ran: list[tuple[bool, int]]) -> None:
     proto = model(MODELS["branch, then found, twice"])
     with Session(proto, deterministic=True, cache_dir=None) as session:
         x = np.abs(f32(5, 4)) + 1
@@ -117,7 +103,7 @@ def test_new_values_leave_a_course_where_they_decide(ran: list[tuple[bool, int]]
         assert 0 < part < whole
 
 
-def test_courses_settle_for_changing_branches_names_and_layouts(
+def test_trees_settle_for_changing_branches_and_names(
     ran: list[tuple[bool, int]],
 ) -> None:
     proto = model(MODELS["two branches"])
@@ -202,7 +188,7 @@ def test_wrong_inputs_and_other_outputs() -> None:
         session.run(["y"], inputs)
 
 
-def test_an_error_in_a_known_course_names_its_node() -> None:
+def test_an_error_in_a_known_path_names_its_node() -> None:
     text = f"""g (float[n, 4] x, int64[1] at) => (float[1, 4] y) {NONE} {{
         s = ReduceSum<keepdims = 0>(x) c = Greater(s, none) b = {BRANCH} y = Gather(b, at) }}"""
     with Session(model(text), deterministic=True, cache_dir=None) as session:
@@ -217,19 +203,19 @@ def test_an_error_in_a_known_course_names_its_node() -> None:
                 )
 
 
-def test_a_chain_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "MOST_LINKS", 6)
+def test_a_tree_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_tree, "MOST_REQUESTS", 6)
     proto = model(MODELS["branch"])
     with Session(proto, deterministic=True, cache_dir=None) as session:
         longest = 0
         for rows in [1, 2, 3, 4] * 5:
             same_as_runtime(session, proto, feed(rows, 1))
-            held = session._runner._chains.get(None)
+            held = session._runner._trees._trees.get(None)
             longest = max(longest, 0 if held is None else len(held.native))
         assert 3 <= longest <= 6
 
 
-def test_threads_and_streams_share_courses() -> None:
+def test_threads_and_streams_share_trees() -> None:
     proto = model(MODELS["branch, then found, twice"])
     for streams in (1, 2):
         with Session(
